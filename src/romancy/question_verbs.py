@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,6 +73,7 @@ async def store_answer(runtime: Runtime, found: Standing, data: object, by: str 
         raise InvalidInput(f"by must be a text of 1 to {LONGEST_BY} characters")
     try:
         answer = to_jsonable_python(data)
+        json.dumps([answer, by], ensure_ascii=False, allow_nan=False).encode()  # NaN and lone surrogates are no JSON
     except (PydanticSerializationError, ValueError) as error:
         raise InvalidInput(f"the answer can't be stored as JSON: {error}") from None
     accepted = await runtime.writer.accept(to_answer(found, answer, by or found.name, via))

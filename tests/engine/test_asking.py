@@ -756,6 +756,9 @@ async def test_a_program_passes_an_answer_on(asking: Environment) -> None:
             await asking.app.answer_question(handle.instance_id, "ann", Approval(True), by=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="can't be stored as JSON"):
         await asking.app.answer_question(handle.instance_id, "ann", object())
+    for odd in (float("nan"), "\ud800", {"approved": True, "note": "\ud800"}, 10**5000):
+        with pytest.raises(InvalidInput, match="can't be stored as JSON"):
+            await asking.app.answer_question(handle.instance_id, "ann", odd)
     with pytest.raises(InstanceNotFound):
         await asking.app.answer_question("none", "ann", Approval(True))
     await asking.app.answer_question(handle.instance_id, "ann", Approval(True, "ok"), by="ann, in Slack")
