@@ -88,6 +88,13 @@ async def test_an_answer_is_recorded_if_it_counts(db: Database) -> None:
     assert await acts(db, "a") == [("answer", "ann")]
 
 
+async def test_of_twins_in_a_batch_the_first_answer_is_recorded(db: Database) -> None:
+    await db.start("a", "me")
+    twins = [answer(db, "a", "1"), answer(db, "a", "1", "api late"), answer(db, "a", "2", None), answer(db, "a", "2")]
+    assert [one.duplicate for one in (await db.commit(accepts=twins)).accepts] == [False, True, False, True]
+    assert await acts(db, "a") == [("answer", "ann")]
+
+
 async def test_they_are_removed_with_their_instance(db: Database) -> None:
     await db.commit("me", starts=[start(db, "a", mine=True), start(db, "b", mine=True)])
     await end(db, "a", "completed")

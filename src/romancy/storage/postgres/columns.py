@@ -110,9 +110,8 @@ class Columns:
         if named:
             self._add("first_acts", named)
         self._add("events", _events(batch, bool(commits)))
-        answers = [(a.event, a.answered_by) for a in batch.accepts if a.answered_by is not None]
-        if answers:
-            self._add("answers", [(e.source, e.id, e.target, e.accepted_at, who) for e, who in answers])
+        if any(a.answered_by is not None for a in batch.accepts):
+            self._add("answers", _answers(batch.accepts))
         if batch.moved:
             self.pieces.append("left")
 
@@ -236,6 +235,15 @@ def _first_of_each(starts: Sequence[Start]) -> list[Start]:
     for start in starts:
         first.setdefault(start.id, start)
     return sorted(first.values(), key=lambda s: s.id)
+
+
+def _answers(accepts: Sequence[Accept]) -> list[tuple[Any, ...]]:
+    """Return who answers. Of twins in a batch, the first one counts, whether or not it has a name."""
+    first: dict[tuple[str, str], Accept] = {}
+    for item in accepts:
+        first.setdefault((item.event.source, item.event.id), item)
+    named = [(item.event, item.answered_by) for item in first.values() if item.answered_by is not None]
+    return [(e.source, e.id, e.target, e.accepted_at, who) for e, who in named]
 
 
 def _start(s: Start) -> tuple[Any, ...]:
