@@ -119,3 +119,18 @@ def test_no_worker_is_missing_while_one_can_continue_it() -> None:
     )
     assert runner_of(*about, is_wanted=False, has_others=False).is_needed
     assert runner_of("pay", "running", None, None, 0, is_wanted=False, has_others=True).is_needed
+
+
+@workflow
+async def scale(ctx: WorkflowContext, factor: float, unit: str) -> None: ...
+
+
+async def test_an_input_that_browsers_can_not_read_is_not_filled_in() -> None:
+    async with App(":memory:", workflows=[scale], http=HTTPOptions(open=True)) as app:
+        await app.start_workflow(scale, 2.5, "m", instance_id="plain")
+        await app.start_workflow(scale, float("nan"), "m", instance_id="odd")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            plain, odd = [(await client.get(f"/viewer/start/scale?again={id}")).text for id in ("plain", "odd")]
+    assert "&#34;default&#34;: 2.5" in plain
+    assert "NaN" not in odd
+    assert "The input can't be filled in" in odd

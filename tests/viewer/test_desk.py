@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -222,7 +223,8 @@ def test_events_are_found_by_source_subject_time_and_text(live: Live) -> None:
 
 
 def test_an_event_is_copied_as_a_command(live: Live, look: Page) -> None:
-    live.send("it's", "order.placed", data={"sku": "LAMP"}, subject="s-1")
+    data, more = {"sku": "LAMP", "link": "{origin}/lamp"}, {"romancyinstanceid": "one", "tenant": "t-1"}
+    live.send("it's", "order.placed", data=data, subject="s-1", **more)
     look.context.grant_permissions(["clipboard-read", "clipboard-write"])
     look.goto("/viewer/event?source=bank&id=it%27s")
     look.get_by_role("button", name="Copy as curl").click()
@@ -230,6 +232,8 @@ def test_an_event_is_copied_as_a_command(live: Live, look: Page) -> None:
     command = look.evaluate("navigator.clipboard.readText()").replace('"id": "it', '"id": "again')
     curl, _, method, url, _, header, _, body = shlex.split(command)
     assert (curl, method, url) == ("curl", "POST", f"{live.url}/")
+    assert json.loads(body)["data"] == data
+    assert json.loads(body).items() >= more.items()  # without the instance, it would be for all
     answer = live.client.post("/", content=body, headers=[tuple(header.split(": "))])
     assert answer.json()["status"] == "accepted"
     assert not answer.json().get("duplicate")

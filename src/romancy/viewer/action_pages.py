@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 from romancy.core.codec import Codec
@@ -62,6 +63,8 @@ async def start(request: Request) -> Response:
         )
     fields = [] if definition.on_event else fields_of(definition)
     given = await catalog.arguments(definition, query.again) if query.again else None
+    if given is not None and not _is_readable(given):
+        given = None
     if given is not None:
         fields = [each | ({"default": given[each["name"]]} if each["name"] in given else {}) for each in fields]
     has_newer = any(bare_name(other) == name != other for other in known)
@@ -69,6 +72,15 @@ async def start(request: Request) -> Response:
     described = {**_described(definition), "start_as": start_as}
     about: dict[str, Any] = {"again": query.again, "is_filled": given is not None}
     return page(request, "start.html", workflow=described, fields=json.dumps(fields), **about)
+
+
+def _is_readable(given: Mapping[str, Any]) -> bool:
+    """Whether a browser can read it as JSON."""
+    try:
+        json.dumps(given, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 async def send(request: Request) -> Response:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from romancy.core.actor import sent_by
+from romancy.core.cloudevents import structured
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.history import is_json
@@ -155,17 +156,14 @@ class EventLine:
 
     @property
     def as_sent(self) -> dict[str, Any] | None:
-        """The event in the CloudEvents JSON format; None if its data is not JSON, or is too long to show."""
+        """The whole event in the CloudEvents JSON format; None if its data is not JSON, or is too long to show."""
         event = self.shown.event
         if self.shown.size > WHOLE or not is_json(event.datacontenttype):
             return None
-        named = {"id": event.id, "source": event.source, "type": event.type, "subject": event.subject}
-        given = {name: value for name, value in named.items() if value is not None}
         try:
-            data = {} if event.data is None else {"data": json.loads(event.data)}
+            return json.loads(structured(replace(event, datacontenttype=event.datacontenttype or "application/json"))[1])
         except ValueError:
             return None
-        return {"specversion": "1.0", **given, "datacontenttype": "application/json", **data}
 
     @property
     def sent_by(self) -> str | None:

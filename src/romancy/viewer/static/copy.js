@@ -5,9 +5,11 @@ export function begin() {
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy], [data-text]");
     if (!button) return;
-    const text = button.dataset.text ?? document.querySelector(button.dataset.copy)?.textContent ?? "";
+    // Only the first place of a command is ours. What follows is data, which can contain the same text.
+    const command = button.dataset.text?.replace("{origin}", location.origin);
+    const text = command ?? document.querySelector(button.dataset.copy)?.textContent ?? "";
     try {
-      await navigator.clipboard.writeText(text.replaceAll("{origin}", location.origin));
+      await navigator.clipboard.writeText(text);
       toast("Copied");
     } catch {
       toast("The browser does not allow copying here: it needs HTTPS or localhost");
