@@ -58,7 +58,7 @@ async def answer_question(request: Request) -> Response:
     instance, body = request.path["instance_id"], request.body
     writing = request.app.answer_question(instance, body.person, body.data, ask_id=body.ask_id, by=body.by)
     unknown = "; it is unknown whether the answer is stored: send it again, the first one counts"
-    await request.backpressure.store(writing, 0, unknown)
+    await request.backpressure.store(writing, request.size, unknown)
     return json_answer(200, {"instance_id": instance})
 
 

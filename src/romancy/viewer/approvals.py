@@ -46,7 +46,11 @@ async def answer(request: Request) -> Response:
         said = "" if chosen is not None else "Choose somebody who has not answered yet."
         return _form(request, standings, 422, {name: values[0] for name, values in sent.items()}, wrong, said)
     event = to_answer(chosen, given, operator_for(chosen.name), "viewer")
-    await request.backpressure.store(partial(request.runtime.engine.accept, event), len(event.data or b""), UNKNOWN)
+    storing = partial(request.runtime.engine.accept, event)
+    stored = await request.backpressure.store(storing, len(event.data or b""), UNKNOWN)
+    if stored.answer.duplicate and stored.answer.differs:
+        said = f"{chosen.name} was answered for meanwhile. The first answer counts."
+        return _form(request, await _standings(request), 409, said=said)
     return redirect(request, f"/viewer/instances/{url_part(chosen.instance)}")
 
 

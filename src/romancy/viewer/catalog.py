@@ -160,8 +160,9 @@ class EventLine:
         event = self.shown.event
         if self.shown.size > WHOLE or not is_json(event.datacontenttype):
             return None
+        typed = replace(event, datacontenttype=event.datacontenttype or "application/json")
         try:
-            return json.loads(structured(replace(event, datacontenttype=event.datacontenttype or "application/json"))[1])
+            return json.loads(structured(typed)[1])
         except ValueError:
             return None
 
