@@ -386,6 +386,19 @@ async def test_the_owner_died(env: Environment) -> None:
     assert line.most == 1
 
 
+async def test_a_death_is_not_blamed_on_an_attempt_that_waited(env: Environment) -> None:
+    id = await failed_once(env)
+    line.goes_on.clear()
+    async with down(env), outsider(env) as other:
+        assert await other.retry_now(id)
+    await until(lambda: line.running)
+    attempt = env.app._runtime.engine.residents[id].attempts["dial:1"]
+    assert (attempt.n, attempt.crashes, attempt.suspicion) == (1, 0, None)
+    line.goes_on.set()
+    await env.settle()
+    assert line.calls == 2
+
+
 async def test_nothing_waits(env: Environment) -> None:
     await env.app.start_workflow(napping, instance_id="n")
     line.goes_on.clear()

@@ -34,6 +34,10 @@ def attempt_changed(draft: Draft, input: AttemptChanged) -> None:
 
 def hasten(draft: Draft, input: Hastened) -> None:
     """Let the attempts that wait begin now, except suspects, which rest. An attempt that has begun is left alone."""
+    if draft.resident.crashed:
+        # For the next step: with this one the death of its worker is counted, for each attempt that was due by then.
+        draft.resident.inbox.append(input)
+        return
     if not draft.is_new(input.request):
         return
     for record in list(draft.resident.attempts.values()):
