@@ -225,6 +225,38 @@ async def test_pages_of_what_is_overdue(env: Environment) -> None:
     await env.app.start()
 
 
+async def test_blocked_instances_hide_nothing_behind_them(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.storage.desk.FEW", 2)
+    line.failures = 100
+    for n in range(8):
+        await env.app.start_workflow(calling, "1", instance_id=f"c{n}")
+        await env.app.start_workflow(napping, instance_id=f"n{n}")
+        await env.advance(1)
+    await env.app._runtime.crash()
+    env.clock._now += 2 * 3600 * SECOND
+    async with outsider(env) as other:
+        storage = other._runtime.engine.storage
+        for n in (0, 1, 2, 4, 5):
+            await _block(storage, f"c{n}")
+            await _block(storage, f"n{n}")
+        at = OperatorsDesk(storage, env.clock)
+        assert [item.instance_id for page in await _pages(at.retrying) for item in page] == ["c3", "c6", "c7"]
+        late = [item.instance_id for page in await _pages(at.overdue) for item in page]
+        assert late == ["c3", "n3", "c6", "n6", "c7", "n7"]
+        assert (await at.counts()).overdue.at == (await at.overdue(limit=1)).items[0].due
+    await env.app.start()
+
+
+async def _pages(read: Any) -> list[Any]:
+    """All pages of two."""
+    pages, cursor = list[Any](), None
+    while not pages or cursor is not None:
+        page = await read(limit=2, cursor=cursor)
+        pages.append(page.items)
+        cursor = page.cursor
+    return pages
+
+
 async def _block(storage: Any, instance: str) -> None:
     if hasattr(storage, "_write"):
         sql = "UPDATE romancy_instances SET status = 9, owner = NULL WHERE id = ?"

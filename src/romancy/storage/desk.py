@@ -12,9 +12,9 @@ a worker with a lease, the attempt counts as running.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from romancy.core.model import SECOND
 from romancy.storage.batch import STATUS_CODES
@@ -128,6 +128,9 @@ class LateRow:
         return self.due, self.instance, self.op
 
 
+Listed = TypeVar("Listed", RetryRow, LateRow)
+
+
 class FailureRow(NamedTuple):
     """An instance that failed or is blocked."""
 
@@ -225,13 +228,25 @@ class DeskRows:
 
     async def retrying(self, now: int, limit: int, after: Place = BEGINNING) -> list[RetryRow]:
         """Return activities that are tried again, by the time of their next attempt."""
-        rows = await self._look("retrying", now=now, limit=limit, cap=FEW, **_place(after))
-        return [RetryRow(*row) for row in rows]
+        return await self._list("retrying", RetryRow, limit, after, now=now)
 
     async def overdue(self, now: int, late: int, limit: int, after: Place = BEGINNING) -> list[LateRow]:
         """Return waits and retries that were due before `late`, by due time, except attempts that run."""
-        rows = await self._look("overdue", now=now, before=late, limit=limit, cap=FEW, **_place(after))
-        return [LateRow(*row) for row in rows]
+        waits = await self._list("late_waits", LateRow, limit, after, before=late)
+        retries = await self._list("late_retries", LateRow, limit, after, before=late, now=now)
+        return sorted([*waits, *retries], key=lambda row: row.place)[:limit]
+
+    async def _list(self, name: str, row: Callable[..., Listed], limit: int, after: Place, **given: int) -> list[Listed]:
+        """Read a list by due time, a part of it at a time, until there are enough rows to show."""
+        found: list[Listed] = []
+        for _ in range(CAP // FEW):
+            rows = await self._look(name, limit=limit - len(found), cap=FEW, **given, **_place(after))
+            made = [(is_shown, line, row(*columns)) for is_shown, line, *columns in rows]
+            found += [one for is_shown, _, one in made if is_shown]
+            if len(found) >= limit or not made or made[-1][1] < FEW:
+                break
+            after = made[-1][2].place
+        return found
 
     async def failures(self) -> tuple[list[FailureRow], bool]:
         """Return the failed and blocked instances that were started last, and whether there are more."""

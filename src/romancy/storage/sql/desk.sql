@@ -85,27 +85,34 @@ FROM (SELECT a.instance FROM romancy.attempts a {by_attempt} WHERE a.next_due < 
   ORDER BY a.next_due LIMIT :few::integer) x
 -- part: workflow_of_instance
 (SELECT i.workflow FROM romancy.instances i WHERE i.id = x.instance)
+-- Lists by due time read at most :cap rows. The last of these is returned even if it is not to be shown: the next read
+-- goes on after it.
 -- name: retrying
-SELECT x.instance, {workflow_of_instance}, x.op, x.n, x.next_due, x.first_at, x.error, {has_live_owner}
-FROM (SELECT a.instance, a.op, a.n, a.next_due, a.first_at, substr(a.error, 1, 4096) AS error
-  FROM romancy.attempts a {by_attempt} WHERE a.next_due IS NOT NULL
-    AND (a.next_due, a.instance, a.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
-  ORDER BY a.next_due, a.instance, a.op LIMIT :cap::integer) x
-WHERE {status_of_instance} < 9 LIMIT :limit::integer
--- name: overdue
-SELECT * FROM (
-  SELECT * FROM (SELECT x.instance, {workflow_of_instance} AS workflow, x.op, x.kind, x.due, x.location
-    FROM (SELECT w.instance, w.op, CASE WHEN length(w.spec) = 0 THEN 'timer' ELSE 'event' END AS kind, w.due_at AS due, w.location
+SELECT * FROM (SELECT {status_of_instance} < 9 AS is_shown, x.line, x.instance, {workflow_of_instance}, x.op, x.n, x.next_due,
+    x.first_at, x.error, {has_live_owner}
+  FROM (SELECT a.*, row_number() OVER () AS line
+    FROM (SELECT a.instance, a.op, a.n, a.next_due, a.first_at, substr(a.error, 1, 4096) AS error
+      FROM romancy.attempts a {by_attempt} WHERE a.next_due IS NOT NULL
+        AND (a.next_due, a.instance, a.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
+      ORDER BY a.next_due, a.instance, a.op LIMIT :cap::integer) a) x) y
+WHERE y.is_shown OR y.line = :cap LIMIT :limit::integer
+-- name: late_waits
+SELECT * FROM (SELECT {status_of_instance} < 9 AS is_shown, x.line, x.instance, {workflow_of_instance}, x.op,
+    CASE WHEN x.size = 0 THEN 'timer' ELSE 'event' END, x.due_at, x.location
+  FROM (SELECT w.*, row_number() OVER () AS line
+    FROM (SELECT w.instance, w.op, length(w.spec) AS size, w.due_at, w.location
       FROM romancy.waits w {by_due} WHERE w.due_at < :before::bigint
         AND (w.due_at, w.instance, w.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
-      ORDER BY w.due_at, w.instance, w.op LIMIT :cap::integer) x
-    WHERE {status_of_instance} < 9 LIMIT :limit::integer) y
-  UNION ALL SELECT * FROM (SELECT x.instance, {workflow_of_instance} AS workflow, x.op, 'retry' AS kind, x.due, '' AS location
-    FROM (SELECT a.instance, a.op, a.next_due AS due FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before
-        AND (a.next_due, a.instance, a.op) > (:after_due, :after_instance, :after_op)
-      ORDER BY a.next_due, a.instance, a.op LIMIT :cap) x
-    WHERE {status_of_instance} < 9 AND NOT {has_live_owner} LIMIT :limit) z) late
-ORDER BY due, instance, op LIMIT :limit
+      ORDER BY w.due_at, w.instance, w.op LIMIT :cap::integer) w) x) y
+WHERE y.is_shown OR y.line = :cap LIMIT :limit::integer
+-- name: late_retries
+SELECT * FROM (SELECT {status_of_instance} < 9 AND NOT {has_live_owner} AS is_shown, x.line, x.instance,
+    {workflow_of_instance}, x.op, 'retry', x.next_due, ''
+  FROM (SELECT a.*, row_number() OVER () AS line
+    FROM (SELECT a.instance, a.op, a.next_due FROM romancy.attempts a {by_attempt} WHERE a.next_due < :before::bigint
+        AND (a.next_due, a.instance, a.op) > (:after_due::bigint, :after_instance::text, :after_op::text)
+      ORDER BY a.next_due, a.instance, a.op LIMIT :cap::integer) a) x) y
+WHERE y.is_shown OR y.line = :cap LIMIT :limit::integer
 
 -- The newest instances with a status, with the beginning and the end of their errors. The status is given as a range:
 -- if nearly all rows have the same one, the planner would look for the others from the newest instance on.
