@@ -15,6 +15,8 @@ from romancy import (
     ReceivedEvent,
     WaitTimeout,
     WorkflowContext,
+    activity,
+    compensate,
     events,
     send_event,
     sleep,
@@ -53,6 +55,43 @@ async def activities_and_retries(play: Stage) -> None:
     await play.start(steps, 7, id="a")
     await play.advance(1)
     await play.advance(2)
+
+
+@activity
+async def undo(ctx: ActivityContext) -> None:
+    if ctx.attempt == 1:
+        raise ConnectionError
+
+
+@workflow
+async def impatient(ctx: WorkflowContext) -> list[Any]:
+    first = await asyncio.gather(flaky(ctx, 1), flaky(ctx, 1), double(ctx, 1))
+    await wait_event(ctx, "go on")
+    return [*first, await flaky(ctx, 1), ctx.now().isoformat()]
+
+
+@workflow
+async def undone(ctx: WorkflowContext) -> None:
+    compensate(ctx, undo)
+    raise ValueError("no")
+
+
+@scenario(
+    impatient,
+    undone,
+    ends={
+        "a": [[2, {"reached": 1}], [2, {"reached": 1}], 2, [2, {"reached": 1}], "2027-01-15T08:00:00+00:00"],
+        "b": "no",
+    },
+)
+async def attempts_that_begin_at_once(play: Stage) -> None:
+    """No step lets time pass. If one is played again, nothing waits any more."""
+    await play.start(impatient, id="a")
+    await play.retry_now("a")
+    await play.send("go on", id="go on")
+    await play.retry_now("a")
+    await play.start(undone, id="b")
+    await play.retry_now("b")
 
 
 @workflow

@@ -86,6 +86,14 @@ class Stage:
 
         await self._play(retried)
 
+    async def retry_now(self, id: str) -> None:
+        async def hastened() -> None:
+            with suppress(NotRetryable):  # the attempt began just before the process died, and the instance has ended
+                await self.env.app.retry_now(id)
+            await self.env.settle()
+
+        await self._play(hastened)
+
     async def advance(self, by: Duration) -> None:
         moment = self.env.clock.now() + duration_us(by)
         await self._play(lambda: self.env.turn_to(max(moment, self.env.clock.now())))
