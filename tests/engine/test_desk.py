@@ -358,6 +358,17 @@ async def _fail(*_: object, **__: object) -> list[Any]:
     raise ConnectionError
 
 
+async def test_a_worker_that_stops_adds_its_last_minute(env: Environment) -> None:
+    await env.app._runtime.engine.counting.round()
+    await env.app.start_workflow(failing, "no", instance_id="f")
+    await env.settle()
+    await env.app.stop()
+    async with outsider(env) as other:
+        [minute] = await OperatorsDesk(other._runtime.engine.storage, env.clock).minutes(env.now - HOUR)
+        assert (minute.started, minute.failed, minute.failures) == (1, 1, None)
+    await env.app.start()
+
+
 async def test_minutes_are_forgotten_after_a_day(env: Environment) -> None:
     before, engine = env.now, env.app._runtime.engine
     await engine.counting.round()

@@ -263,6 +263,8 @@ class Engine:
         self._announcement.stop()
         await self._refreshing.stop()
         self.scheduler.watchdog.stop()
+        if self.worker_id is not None:
+            await self.counting.finish()
         await self.lease.release()
         self.inboxes.close()
         self._drop_all()

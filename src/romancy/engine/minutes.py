@@ -1,21 +1,29 @@
 """Minutes: each worker adds what it did in a minute to a row of that minute, shortly after it ended.
 
-The first worker that comes also counts what needs attention. If there is nothing to add, nothing is written.
+The first worker that comes also counts what needs attention. A worker that stops adds its last minute before.
+If there is nothing to add, nothing is written.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
+from collections.abc import Sequence
 
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
 from romancy.engine.metrics import Metrics
+from romancy.errors import StorageError
 from romancy.storage.desk import LATE, Minute
 from romancy.storage.protocol import Storage
 
+_logger = logging.getLogger("romancy")
 MINUTE = 60 * SECOND
 FIRST, LAST = 0.5, 5.0
 """Seconds after the end of a minute: workers come one after the other, so that one of them counts for all."""
+LONGEST = 1.0
+"""Seconds a stopping worker waits for the database."""
 ENDS = ("completed", "failed", "cancelled")
 
 
@@ -41,7 +49,7 @@ class MinuteCounts:
 
     async def _add(self, minute: int) -> None:
         rows, totals = self._storage.desk, self._totals()
-        counts = [total - before for total, before in zip(totals, self._added, strict=True)]
+        counts = self._since_added(totals)
         if any(counts):
             is_surveyed = await rows.add(Minute(minute, *counts))
             self._added = totals
@@ -53,6 +61,19 @@ class MinuteCounts:
             needs_attention = found.failed, found.blocked, found.retrying, found.overdue, found.queued
             if any(counts) or any(tally.n for tally in needs_attention):
                 await rows.survey(minute, found)
+
+    async def finish(self) -> None:
+        """Add what happened in the current minute, because this worker stops. If that can't be stored, it is lost."""
+        counts = self._since_added(self._totals())
+        if any(counts):
+            try:
+                async with asyncio.timeout(LONGEST):
+                    await self._storage.desk.add(Minute(self._clock.now() // MINUTE, *counts))
+            except (StorageError, TimeoutError) as error:
+                _logger.info("can't add what happened in the last minute (%s)", error)
+
+    def _since_added(self, totals: Sequence[int]) -> list[int]:
+        return [total - before for total, before in zip(totals, self._added, strict=True)]
 
     def _totals(self) -> tuple[int, ...]:
         ended = dict.fromkeys(ENDS, 0)

@@ -236,7 +236,9 @@ class DeskRows:
         retries = await self._list("late_retries", LateRow, limit, after, before=late, now=now)
         return sorted([*waits, *retries], key=lambda row: row.place)[:limit]
 
-    async def _list(self, name: str, row: Callable[..., Listed], limit: int, after: Place, **given: int) -> list[Listed]:
+    async def _list(
+        self, name: str, row: Callable[..., Listed], limit: int, after: Place, **given: int
+    ) -> list[Listed]:
         """Read a list by due time, a part of it at a time, until there are enough rows to show."""
         found: list[Listed] = []
         for _ in range(CAP // FEW):
