@@ -24,6 +24,8 @@ class SinkRecord:
     """Events that wait for another attempt, or for an earlier event of their subject."""
     dead: int
     """Events that it gave up."""
+    last_error: str | None = None
+    """Why the parked event that is tried next could not be delivered; None if nothing is parked."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class DeadLetter:
 
 
 def to_sink_record(row: SinkCounts) -> SinkRecord:
-    return SinkRecord(row.name, row.types, row.worker, row.parked, row.dead)
+    return SinkRecord(row.name, row.types, row.worker, row.parked, row.dead, row.error)
 
 
 def to_dead_letter(row: DeadRow) -> DeadLetter:

@@ -96,6 +96,12 @@ class Open:
         return None if self.asked.expires_at is None else from_us(self.asked.expires_at)
 
 
+async def asked_by(runtime: Runtime, instance: str, key: str) -> Asked | None:
+    """Return a question of an instance."""
+    event = await _event(runtime, asked_id(instance, key))
+    return None if event is None else read_asked(event)
+
+
 async def all_open(
     runtime: Runtime, limit: int, after: WaitPosition | None = None
 ) -> tuple[list[Open], WaitPosition | None]:

@@ -50,7 +50,18 @@ class MortalStorage:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
-        if name in ("stop_waiting", "drop_lock", "watch", "catalog", "sessions", "schedules", "sinks", "desk", "inbox"):
+        if name in (
+            "stop_waiting",
+            "drop_lock",
+            "watch",
+            "catalog",
+            "sessions",
+            "schedules",
+            "sinks",
+            "desk",
+            "acts",
+            "inbox",
+        ):
             return method
         return self.mortal(name, method)
 

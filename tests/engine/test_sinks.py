@@ -160,6 +160,7 @@ async def test_a_failing_subject_holds_nobody_else_and_stays_in_order(env_with: 
         assert sink.ids == ["good-0", "good-1", "good-2"]
         [record] = await env.app.list_sinks()
         assert (record.name, record.types, record.parked, record.dead) == ("rec", ("order.*",), 3, 0)
+        assert record.last_error
         assert record.worker_id is not None
         sink.refuses = lambda event: False
         await env.advance(timedelta(hours=1))

@@ -115,6 +115,7 @@ def test_on_the_command_line_and_blocking(tmp_path: Path) -> None:
         assert app.handle("c").result(timeout=30) == 2
         with pytest.raises(NotRetryable):
             app.retry_now("c")
-        again = CliRunner().invoke(main, ["retry-now", "c", "-d", db])
+        again = CliRunner().invoke(main, ["retry-now", "nobody", "c", "-d", db])
         assert again.exit_code != 0
+        assert "'nobody'" in again.output
         assert "has ended" in again.output

@@ -56,7 +56,9 @@ def test_over_http(live: Live, sink: Broken) -> None:
     http = live.client
     [item] = http.get("/api/sinks").json()["items"]
     assert item["worker_id"]
-    assert {**item, "worker_id": ""} == {"name": "crm", "types": ["order.*"], "worker_id": "", "parked": 0, "dead": 1}
+    counts = {"parked": 0, "dead": 1, "last_error": None}
+    assert {**item, "worker_id": ""} == {"name": "crm", "types": ["order.*"], "worker_id": "", **counts}
+    assert 'romancy_sink_dead{sink="crm"} 1.0' in http.get("/metrics").text
     page = http.get("/api/dead-letters?sink=crm").json()
     [letter] = page["items"]
     assert (letter["sink"], letter["attempts"], letter["error"]) == ("crm", 1, "ConnectionError: out of order")

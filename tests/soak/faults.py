@@ -84,7 +84,7 @@ class FaultyStorage:
     ) -> None:
         self.inner, self.journal, self.nature = inner, journal, nature
         self.catalog, self.schedules, self.sinks = inner.catalog, inner.schedules, inner.sinks
-        self.desk = inner.desk
+        self.desk, self.acts = inner.desk, inner.acts
         self._changed: Callable[[], None] = lambda: None
         self._arrived: Callable[[], None] = lambda: None
         self.is_remote = is_remote

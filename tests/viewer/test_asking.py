@@ -362,7 +362,10 @@ def test_an_operator_answers_in_place_of_a_person(serve: Serve, browser: Browser
     for page in visiting(browser, live):
         page.goto("/viewer/approvals")
         shot(page, "approvals")
-        page.get_by_role("link", name="Refund ORD-1?").click()
+        expect(page.get_by_role("link", name="Refund ORD-1?")).to_be_visible()
+        page.goto(f"/viewer/instances/{id}")
+        expect(page.locator("#now .question")).to_contain_text("Refund ORD-1?")
+        page.get_by_role("link", name="Answer…").click()
         shot(page, "approval")
         page.get_by_label("bob@x.org").check()
         page.get_by_label("No", exact=True).check()

@@ -10,6 +10,7 @@ from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, when
+from romancy.errors import InstanceNotFound, NotRetryable
 
 
 @click.command()
@@ -54,12 +55,21 @@ def retry_now(ids: tuple[str, ...], options: TargetOptions) -> None:
     Exits with 1 if no activity of an instance waits for its next attempt.
     """
 
-    async def work(target: Target) -> list[str]:
-        return [id for id in ids if await target.verbs.retry_now(id)]
+    async def work(target: Target) -> tuple[list[str], list[str]]:
+        begun: list[str] = []
+        problems: list[str] = []
+        for id in ids:
+            try:
+                took = await target.verbs.retry_now(id)
+            except (InstanceNotFound, NotRetryable) as error:
+                problems.append(clean(str(error)))
+            else:
+                idle = f"no activity of {clean(id)!r} waits for its next attempt; nothing to begin"
+                (begun if took else problems).append(id if took else idle)
+        return begun, problems
 
-    begun = options.do(work)
+    begun, problems = options.do(work)
     for id in begun:
         click.echo(f"the next attempts of instance {clean(id)!r} begin now")
-    idle = [clean(id) for id in ids if id not in begun]
-    if idle:
-        raise Failed(f"no activity of {', '.join(map(repr, idle))} waits for its next attempt; nothing to begin")
+    if problems:
+        raise Failed("\n".join(problems))

@@ -29,9 +29,16 @@ def sinks(ctx: click.Context, options: TargetOptions, as_json: bool) -> None:
         print_json({"items": found})
         return
     Screen().table(
-        ("sink", "types", "worker", "parked", "dead"),
+        ("sink", "types", "worker", "parked", "dead", "last error"),
         [
-            (clean(s.name), clean(", ".join(s.types)), clean(s.worker_id or "none"), str(s.parked), str(s.dead))
+            (
+                clean(s.name),
+                clean(", ".join(s.types)),
+                clean((s.worker_id or "none")[:8]),
+                str(s.parked),
+                str(s.dead),
+                clean(s.last_error or ""),
+            )
             for s in found
         ],
         drop=("worker", "types"),

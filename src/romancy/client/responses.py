@@ -305,7 +305,8 @@ def to_worker(item: Mapping[str, Any]) -> WorkerRecord:
 
 
 def to_sink(item: Mapping[str, Any]) -> SinkRecord:
-    return SinkRecord(item["name"], tuple(item["types"]), item["worker_id"], item["parked"], item["dead"])
+    counts = item["parked"], item["dead"]
+    return SinkRecord(item["name"], tuple(item["types"]), item["worker_id"], *counts, item.get("last_error"))
 
 
 def to_dead_letter(item: Mapping[str, Any]) -> DeadLetter:

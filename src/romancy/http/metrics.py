@@ -20,6 +20,7 @@ from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
 from romancy.records import QueueRecord
 from romancy.storage.desk import LATE
+from romancy.storage.sinks import SinkCounts
 
 PATIENCE = 2.0
 """Seconds to wait for counts from the database. Without an answer, the other metrics are still returned."""
@@ -43,6 +44,7 @@ class _Counts(NamedTuple):
     """Those that this process has in its code, and those that have instances."""
     retrying: int | None = None
     overdue: int | None = None
+    sinks: Sequence[SinkCounts] = ()
 
 
 async def _counts(request: Request) -> _Counts:
@@ -56,7 +58,8 @@ async def _counts(request: Request) -> _Counts:
             retrying = (await desk.retrying_tally(now)).n
             overdue = (await desk.overdue_tally(now, now - LATE)).n
             shown = [queue for queue in queues if queue.name in known or queue.running or queue.waiting]
-            return _Counts(inbox, shown, retrying, overdue)
+            sinks = await request.runtime.engine.storage.sinks.all()
+            return _Counts(inbox, shown, retrying, overdue, sinks)
     except (StorageError, TimeoutError):
         return _Counts()
 
@@ -66,7 +69,7 @@ class _Collector(Collector):
 
     def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts) -> None:
         self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
-        self._inbox, self._queues, self._retrying, self._overdue = counts
+        self._inbox, self._queues, self._retrying, self._overdue, self._stored_sinks = counts
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -181,6 +184,12 @@ class _Collector(Collector):
         text = "Deliveries by sinks: delivered, failed; of the latter, dead, when an event was given up."
         yield _counter("sink_deliveries", text, ["sink", "outcome"], m.sink_deliveries)
         yield _histogram("sink_lag_seconds", "From accepting an event to its delivery by a sink.", m.sink_lag)
+        parked = GaugeMetricFamily("romancy_sink_parked", "Events that a sink tries again later.", labels=["sink"])
+        dead = GaugeMetricFamily("romancy_sink_dead", "Events that a sink gave up.", labels=["sink"])
+        for sink in self._stored_sinks:
+            parked.add_metric([sink.name], sink.parked)
+            dead.add_metric([sink.name], sink.dead)
+        yield from (parked, dead)
 
     def _requests(self) -> Iterator[Metric]:
         t = self._traffic

@@ -22,6 +22,7 @@ class SinkItem(TypedDict):
     worker_id: str | None
     parked: int
     dead: int
+    last_error: str | None
 
 
 class Sinks(TypedDict):
@@ -86,6 +87,7 @@ def _sink(record: SinkRecord) -> SinkItem:
         "worker_id": record.worker_id,
         "parked": record.parked,
         "dead": record.dead,
+        "last_error": record.last_error,
     }
 
 

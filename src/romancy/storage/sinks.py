@@ -106,6 +106,8 @@ class SinkCounts:
     worker: str | None
     parked: int
     dead: int
+    error: str | None
+    """Why the first parked event could not be delivered."""
     types: tuple[str, ...]
 
 

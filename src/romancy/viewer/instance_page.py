@@ -15,6 +15,7 @@ from romancy.http import serialize
 from romancy.http.responses import HTTPError, Response, to_json
 from romancy.http.routes import Request
 from romancy.records import Instance
+from romancy.standings import asked_by
 from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE
 from romancy.viewer.catalog import ENTRIES, Catalog
 from romancy.viewer.forms import source_of
@@ -51,8 +52,16 @@ async def instance(request: Request) -> Response:
         locations = [wait.location for wait in detail.instance.waits]
         source = source_of(definition, locations, line_in(raised, definition))
     numbers: dict[str, Any] = {"limit": ENTRIES, "whole": WHOLE, "now": catalog.now, "ahead_cap": MOST_IN_QUEUE}
+    keys = {wait.subject or "" for wait in detail.instance.waits if wait.kind == "answer"}
+    asked = {key: await asked_by(request.runtime, detail.instance.instance_id, key) for key in sorted(keys)}
     acts = [to_act(row) for row in await request.runtime.engine.storage.acts.of(detail.instance.instance_id)]
-    about: dict[str, Any] = {"source": source, "raised": raised, "query": query, "has_code": definition is not None}
+    about: dict[str, Any] = {
+        "source": source,
+        "raised": raised,
+        "query": query,
+        "has_code": definition is not None,
+        "asked": asked,
+    }
     return page(request, "instance.html", detail=detail, instance=detail.instance, acts=acts, **about, **numbers)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from romancy.desk import Count, DeskCounts, FailureGroup, MinuteRecord, OperatorsDesk, StrandedWorkflow
 from romancy.http.responses import Response, json_answer
 from romancy.http.routes import Request
+from romancy.storage.sinks import SinkCounts
 from romancy.viewer.catalog import Catalog
 from romancy.viewer.charts import MINUTES, by_minute, points, throughput
 from romancy.viewer.html import page
@@ -59,7 +60,7 @@ async def now(request: Request) -> Response:
         tiles=_tiles(counts, minutes, catalog.now),
         groups=[(group, _group_link(group)) for group in found.groups[:_GROUPS]],
         found=found,
-        needs=_needs(found.groups, counts, stranded),
+        needs=_needs(found.groups, counts, stranded, await request.runtime.engine.storage.sinks.all()),
         workers=workers,
         builds={worker.build for worker in workers if worker.is_alive},
         newest=max((worker for worker in workers if worker.is_alive), key=lambda w: w.started_at, default=None),
@@ -100,7 +101,12 @@ def _group_link(group: FailureGroup) -> str:
     return urlencode({**named, "operation": group.operation or ""})
 
 
-def _needs(groups: Sequence[FailureGroup], counts: DeskCounts, stranded: Sequence[StrandedWorkflow]) -> list[Need]:
+def _needs(
+    groups: Sequence[FailureGroup],
+    counts: DeskCounts,
+    stranded: Sequence[StrandedWorkflow],
+    sinks: Sequence[SinkCounts],
+) -> list[Need]:
     """What nothing but a person can settle."""
     needs: list[Need] = []
     if counts.blocked.n:
@@ -108,6 +114,11 @@ def _needs(groups: Sequence[FailureGroup], counts: DeskCounts, stranded: Sequenc
     for each in stranded:
         why = "in a workflow that no live worker has"
         needs.append(Need(_list(workflow=each.workflow), f"{each.instances:,} {each.workflow}", why))
+    for sink in sinks:
+        if sink.dead:
+            needs.append(Need("sinks", f"{sink.dead:,} events", f"were given up by sink {sink.name}"))
+        elif sink.parked:
+            needs.append(Need("sinks", f"Sink {sink.name}", f"can't deliver {sink.parked:,} events"))
     for group in groups:
         if group.status == "failed":
             at = f" in {group.operation}" if group.operation else ""

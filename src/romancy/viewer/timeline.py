@@ -95,7 +95,11 @@ class Segment:
             what += f"; undoes {bar.undoes[:60]}"
         if bar.retried is not None:
             what += f"; retried {absolute(bar.retried.at)}"
-        if bar.in_transaction:
+        if (
+            bar.in_transaction
+            and self.look not in ("rest", "link")
+            and (attempt is None or attempt.outcome != "failed")
+        ):
             what += "; in one transaction with its result"
         late = " after it was due; its start is not recorded" if self.is_late else ""
         lines = [what, brief(attempt.error) if attempt else "", f"{lasting(self.seconds)}{late}"]

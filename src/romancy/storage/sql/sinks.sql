@@ -31,7 +31,8 @@ RETURNING line
 -- name: sinks
 SELECT s.name, (SELECT w.id FROM romancy.workers w WHERE w.id = s.owner),
   (SELECT count(*) FROM (SELECT 1 FROM romancy.sink_parked p WHERE p.sink = s.name AND NOT p.dead LIMIT :cap::integer) x),
-  (SELECT count(*) FROM (SELECT 1 FROM romancy.sink_parked p WHERE p.sink = s.name AND p.dead LIMIT :cap) y)
+  (SELECT count(*) FROM (SELECT 1 FROM romancy.sink_parked p WHERE p.sink = s.name AND p.dead LIMIT :cap) y),
+  (SELECT p.error FROM romancy.sink_parked p WHERE p.sink = s.name AND p.due_at IS NOT NULL ORDER BY p.due_at LIMIT 1)
 FROM romancy.sinks s ORDER BY s.name
 -- name: sink_patterns
 SELECT sink, pattern FROM romancy.sink_types ORDER BY sink, pattern
