@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from pydantic import Field
 
-from romancy.acts import to_act
+from romancy.acts import Act, to_act
 from romancy.core.registry import WorkflowDefinition
 from romancy.errors import InstanceNotFound
 from romancy.http import serialize
@@ -17,7 +18,7 @@ from romancy.http.routes import Request
 from romancy.records import Instance
 from romancy.standings import asked_by
 from romancy.storage.catalog import MOST_IN_QUEUE, WHOLE
-from romancy.viewer.catalog import ENTRIES, Catalog
+from romancy.viewer.catalog import ENTRIES, Catalog, Detail
 from romancy.viewer.forms import source_of
 from romancy.viewer.frames import Raised, exceptions_of, line_in, own_files
 from romancy.viewer.html import guarded, page
@@ -62,7 +63,31 @@ async def instance(request: Request) -> Response:
         "has_code": definition is not None,
         "asked": asked,
     }
-    return page(request, "instance.html", detail=detail, instance=detail.instance, acts=acts, **about, **numbers)
+    return page(
+        request,
+        "instance.html",
+        detail=detail,
+        instance=detail.instance,
+        acts=acts,
+        among=_among(acts, detail),
+        **about,
+        **numbers,
+    )
+
+
+def _among(acts: Sequence[Act], detail: Detail) -> Mapping[int, Sequence[Act]]:
+    """Who did what, by the entry of the shown history that comes next; under 0 what comes after all of them."""
+    found: dict[int, list[Act]] = {}
+    entries = [entry for entry, _ in detail.history]
+    is_first = detail.part.after == detail.part.base
+    is_last = detail.part.is_current and detail.part.after + len(entries) == detail.part.end
+    began = detail.instance.run_started_at if detail.part.is_current else None
+    for act in acts if began is None else [act for act in acts if act.at >= began]:
+        following = next((entry for entry in entries if entry.at >= act.at), None)
+        is_earlier = following is not None and following is entries[0] and not is_first
+        if not is_earlier and (following is not None or is_last):
+            found.setdefault(following.n if following else 0, []).append(act)
+    return found
 
 
 def _raised(instance: Instance, definition: WorkflowDefinition | None) -> list[Raised]:
