@@ -13,6 +13,8 @@ from romancy.core.model import Event
 from romancy.storage.rows import to_event
 from romancy.storage.sql import Run
 
+OWN = "romancy."
+"""How the types of the library's own events begin."""
 _LAST = 2**63 - 1
 """A number after those of all events."""
 
@@ -39,7 +41,7 @@ class EventSearch:
     accepted_after: int | None = None
     accepted_before: int | None = None
     unmatched: bool = False
-    """Only events that no instance took."""
+    """Only events that no instance took, without those of the library itself."""
 
     @property
     def reads_all(self) -> bool:
@@ -50,7 +52,7 @@ class EventSearch:
     def given(self) -> dict[str, Any]:
         text = self.text.encode("utf-8", "surrogatepass").lower() if self.text else None
         named = {"type": self.type, "source": self.source, "subject": self.subject, "unmatched": self.unmatched}
-        return {**named, "text": text, "since": self.accepted_after, "until": self.accepted_before}
+        return {**named, "own": OWN, "text": text, "since": self.accepted_after, "until": self.accepted_before}
 
 
 class EventCatalog:

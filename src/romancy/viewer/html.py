@@ -76,6 +76,7 @@ def root_of(request: Request) -> str:
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """Render a page. Templates get the visitor's scopes, never the token."""
     about: dict[str, Any] = {"root": root_of(request), "scopes": request.scopes, "ignored": _ignored(request)}
+    about["visitor"] = request.head.who
     about["has_tokens"] = bool(request.runtime.tokens)
     about["blames_token"] = about["has_tokens"] and not request.access.is_read_only
     text = environment().get_template(template).render(**about, **values)

@@ -281,7 +281,7 @@ SELECT {whole_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_e
 -- part: fitting_event
 (:source::text IS NULL OR e.source = :source) AND (:subject::text IS NULL OR e.subject = :subject)
   AND (:since::bigint IS NULL OR e.accepted_at >= :since) AND (:until::bigint IS NULL OR e.accepted_at <= :until)
-  AND {event_has_text}
+  AND {event_has_text} AND (NOT :unmatched::boolean OR substr(e.type, 1, length(:own::text)) <> :own)
 -- name: shown_events
 SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.seq >= :reached::bigint
   AND (:type::text IS NULL OR e.type = :type) AND {fitting_event} AND {last_events}
