@@ -47,7 +47,7 @@ def test_once_runs_through(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.play)])
 def test_serves_until_told(tmp_path: Path, ending: signal.Signals) -> None:
     with subprocess.Popen(
         DEMO,

@@ -50,7 +50,7 @@ async def feed(database: str, seed: int) -> None:
             await app.send_event("paid", "client", {"n": n}, id=f"paid-{n}")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3] if THOROUGH else [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.play) for seed in (2, 3))])
 async def test_killed_again_and_again(workers: Cluster, seed: int) -> None:
     """Whoever comes after takes over at once: nobody would live to see the end of the lease."""
     luck, lease = random.Random(seed), 3600.0

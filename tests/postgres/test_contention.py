@@ -45,6 +45,7 @@ async def hurried(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
         yield app
 
 
+@pytest.mark.play
 async def test_a_row_that_somebody_locked_holds_up_nobody_else(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,6 +84,7 @@ PAGES = {
 }
 
 
+@pytest.mark.play
 def test_no_page_scrolls_sideways(live: Live, browser: Browser) -> None:
     stock(live)
     live.start("stubborn", True, id="stubborn-1")
