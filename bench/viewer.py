@@ -8,8 +8,8 @@ second it reads its rows again, except those that have ended, and asks how many 
 
 Results are medians with a 95 % bootstrap interval. For each block: the ratio of open to closed for the CPU time of this
 process (engine and viewer together) per workflow, and for workflows per second. For every slice with the page open: the
-viewer's share of the CPU time. On a busy machine the first two need many blocks. The third is hardly affected, but does
-not include what the viewer slows down elsewhere.
+viewer's share of the CPU time, without reads in threads of the database. On a busy machine the first two need many
+blocks. The third is hardly affected, but does not include what the viewer slows down elsewhere.
 """
 
 from __future__ import annotations
@@ -94,21 +94,13 @@ class Slice:
 
 
 class Meter:
-    """Count the CPU seconds of the viewer: its requests and stream, its reads, and the feed of changes."""
+    """Count the CPU seconds of the viewer on the event loop: its requests and stream, and the feed of changes."""
 
     def __init__(self, app: App) -> None:
         self.seconds = 0.0
         asyncio.get_running_loop().set_task_factory(self._make_task)
-        feed: Any = app._runtime.engine.feed
-        feed.stored = self._timed(feed.stored)
-        catalog: Any = app._runtime.engine.storage.catalog
-        if hasattr(catalog, "_read"):  # SQLite's: they run in a thread of their own
-            read = catalog._read
-
-            def timed_read(job: Callable[..., Any]) -> Any:
-                return read(self._timed(job))
-
-            catalog._read = timed_read
+        feed: Any = app._runtime.engine.committer.changes
+        feed.stored, feed.touched = self._timed(feed.stored), self._timed(feed.touched)
 
     def _timed(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
