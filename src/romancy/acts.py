@@ -11,7 +11,7 @@ from romancy.storage.acts import ActRow
 
 @dataclass(frozen=True)
 class Act:
-    """What somebody did to an instance: the name of their token, or of their account if it was by command line."""
+    """Something that was done to an instance by name. `who` is the name of a token or of a command-line user."""
 
     verb: str
     """"start", "cancel", "resume", "retry", "retry now", "fork" or "answer"."""

@@ -68,7 +68,7 @@ class StrandedWorkflow:
 
 @dataclass(frozen=True)
 class MinuteRecord:
-    """What happened in a minute, and how much needed attention then; None: nobody counted that."""
+    """What happened in a minute, and how much needed attention then; None if that was not counted."""
 
     at: datetime
     started: int

@@ -170,5 +170,5 @@ def to_answer(standing: Standing, answer: Any, by: str, via: str) -> Event:
 
 
 def operator_for(person: str) -> str:
-    """Return how an answer is signed that somebody else gives in place of a person."""
+    """Return the signature of an answer that an operator gives in place of a person."""
     return f"{current_actor() or 'an operator'}, for {person}"

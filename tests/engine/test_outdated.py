@@ -138,6 +138,16 @@ async def test_an_event_for_a_worker_that_is_outdated_is_refused(db: str) -> Non
         await until(lambda: app._runtime.engine.outdated)
 
 
+async def test_a_worker_that_is_outdated_stops_without_adding_its_last_minute(db: str) -> None:
+    async with App(db, workflows=[waits]) as app:
+        handle = await app.start_workflow(waits)
+        await app.send_event("go", "test", 7)
+        assert await handle.result(5) == 7
+        await migrate(app)
+        await app._runtime.engine.counting.finish()
+        assert await rows(app, "SELECT * FROM romancy.minutes") == []
+
+
 # --- those who only start, send and read -----------------------------------------------------------------------------
 ASKS: dict[str, Callable[[App], Awaitable[Any]]] = {
     "send": lambda app: app.send_event("go", "test", 7),

@@ -18,7 +18,7 @@ MOST_WORKERS = 100
 class Runner:
     """A worker, or none. `until` is when its lease ends; `advice` is set if it has expired.
 
-    `is_needed`: a worker is missing, and somebody should look after it.
+    `is_needed`: a worker is missing; start one.
     """
 
     said: str

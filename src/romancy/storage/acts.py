@@ -13,7 +13,7 @@ MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class ActRow:
-    """What somebody did: start, cancel, resume, retry, retry now, fork or answer."""
+    """An act and its author. The verbs are start, cancel, resume, retry, retry now, fork and answer."""
 
     verb: str
     who: str

@@ -56,7 +56,7 @@ class WorkerState:
 
 @dataclass(slots=True, frozen=True)
 class Minute:
-    """What happened in a minute, and how much needed attention then; None: nobody counted that."""
+    """What happened in a minute, and how much needed attention then; None if that was not counted."""
 
     minute: int
     """Since 1970."""
@@ -157,7 +157,7 @@ class DeskRows:
         return [WorkerState(*row) for row in await self._look("all_workers", cap=CAP, limit=MOST_WORKERS)]
 
     async def gone_owners(self) -> list[str]:
-        """Return workers that are gone, and own instances that nobody has claimed since."""
+        """Return workers that are gone but still own instances, because no other worker has claimed them."""
         return [id for (id,) in await self._look("gone_owners", limit=MOST_WORKERS)]
 
     async def unowned(self, gone: Collection[str], known: Collection[str]) -> dict[str, tuple[int, int]]:
@@ -177,13 +177,13 @@ class DeskRows:
 
     # --- minutes ----------------------------------------------------------------------------------------------------
     async def add(self, minute: Minute) -> bool:
-        """Add what a worker did in a minute. Return whether somebody has counted what needed attention then."""
+        """Add what a worker did in a minute. Return whether it is already stored what needed attention then."""
         given = {"started": minute.started, "completed": minute.completed, "failed": minute.failed}
-        [(lacks,)] = await self._do("add_minute", minute=minute.minute, cancelled=minute.cancelled, **given)
-        return not lacks
+        [(is_missing,)] = await self._do("add_minute", minute=minute.minute, cancelled=minute.cancelled, **given)
+        return not is_missing
 
     async def is_surveyed(self, minute: int) -> bool:
-        """Return whether somebody has counted what needed attention in a minute."""
+        """Return whether it is stored what needed attention in a minute."""
         return bool(await self._ask("is_surveyed", minute=minute))
 
     async def survey(self, minute: int, found: Tallies) -> None:
