@@ -1,5 +1,6 @@
-# `make` lists the targets. Everything is installed into .venv, with one exception: `make test`, run as root on a machine
-# without chromium, installs Debian's package for the browser tests. `make test BROWSER=no` installs nothing.
+# `make` lists the targets. Everything is installed into .venv (for `make docs`: .venv-docs), with one exception:
+# `make test`, run as root on a machine without chromium, installs Debian's package for the browser tests.
+# `make test BROWSER=no` installs nothing.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -24,7 +25,7 @@ ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-uvicorn test-webhooks check format bench bench-million bench-quick lock clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-sealed test-uvicorn test-webhooks check format docs bench bench-million bench-quick lock package clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -42,6 +43,9 @@ test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip brows
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error VERSION is missing: make test-python VERSION=3.14)) $(ARGS)
+
+test-sealed: $(STAMP) ## Run the tests of the engine with every app sealed by a codec (ARGS="tests/http -k name")
+	@ROMANCY_TEST_SEALED=1 $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 tests/engine)
 
 test-uvicorn: $(STAMP) ## Run the tests of the server with the oldest and the newest uvicorn
 	@scripts/test-uvicorn $(ARGS)
@@ -96,6 +100,9 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
+docs: ## Build the documentation into site/, in an environment of its own (.venv-docs)
+	@$(if $(PYTHON),PYTHON="$(PYTHON)") scripts/docs
+
 # Only a Python that was named, on the command line or by the environment, is measured beside .venv's.
 NAMED := $(if $(filter-out undefined default file,$(origin PYTHON)),$(PYTHON))
 
@@ -111,8 +118,11 @@ bench-quick: $(STAMP) ## Check in two minutes whether Romancy has become slower
 lock: ## Update uv.lock after changing dependencies (needs uv)
 	@uv lock
 
+package: ## Build wheel and sdist, check them, and try the wheel in an environment of its own
+	@PYTHON="$(PYTHON)" scripts/package
+
 clean: ## Remove .venv, caches and build output
-	@rm -rf $(VENV) .venv-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-* build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml $(wildcard uv.lock)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import direct_offers, later
+from tests import direct_offers, later, sealed
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background with SIGINT ignored, and every process the tests start would inherit
@@ -20,6 +20,7 @@ settings.register_profile("romancy", deadline=None, suppress_health_check=[Healt
 settings.load_profile("romancy")
 
 direct_offers.watch()
+sealed.seal_all()
 
 LONGEST_FIRST = """
 postgres/test_takeovers crash/test_every_commit_point http/test_openapi crash/test_kills crash/test_sigkill
@@ -34,6 +35,7 @@ postgres/test_high_availability cli/test_demo postgres/test_long_outages viewer/
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files are dealt out in this order (with --no-loadscope-reorder; xdist's own is by the number of tests)."""
     later.put_off(items)
+    sealed.leave_out(items)
     if not hasattr(config, "workerinput"):
         return
     ranks = {f"tests/{name}.py": rank for rank, name in enumerate(LONGEST_FIRST)}

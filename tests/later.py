@@ -15,10 +15,13 @@ LATER = {
             forked_undoing given_up_children kept_events lifecycle long_histories many_results patched
             queued_verbs resilience retried retried_attacks retried_children retried_ends retried_events
             retried_families runaways schedules sinks slots steps streams sync versions views
-            hooks_and_logs queue_reports schedule_reports transaction_reports
+            anyio emissions hooks_and_logs middleware outside pydantic_ai queue_reports schedule_reports sealed
+            sealed_keys guest_drivers outdated passing_on queues telemetry transaction_reports transactions
+            transactions_cut waiting
         """,
-        "crash": "too_long unknown_outcome",
+        "crash": "emission_kills too_long traces_killed unknown_outcome",
         "viewer": "catalog",
+        "contrib": "mcp_command mcp_tasks",
     }.items()
     for name in names.split()
 }

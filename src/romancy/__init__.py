@@ -1,12 +1,12 @@
 """Romancy: durable workflows on your own database. Plain `async def` functions that wait, sleep and survive crashes."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from romancy.api.activity import Activity, activity
 from romancy.api.approvals import Answer, Decision, Invitation, Question, Vote, ask
 from romancy.api.children import ChildHandle, start_workflow
 from romancy.api.context import ActivityContext, Context, TransactionContext, WorkflowContext, current_context
+from romancy.api.emissions import emit
 from romancy.api.saga import compensate, saga
 from romancy.api.sending import send_event
 from romancy.api.step import step
@@ -15,14 +15,18 @@ from romancy.api.waiting import sleep, sleep_until, wait_event
 from romancy.api.workflow import Workflow, workflow
 from romancy.app import App
 from romancy.core.model import Duration, ReceivedEvent, Scalar, Status
+from romancy.core.payloads import PayloadCodec
 from romancy.core.queues import Queue, Rate
 from romancy.core.retry import NO_RETRY, RetryPolicy
 from romancy.desk import WorkerRecord
+from romancy.emission_records import Emission
 from romancy.errors import (
     AccessDenied,
     ActivityError,
     ActivityTimeout,
     AppNotRunning,
+    CodecError,
+    EmissionsFull,
     InstanceExists,
     InstanceNotFound,
     InvalidEvent,
@@ -51,6 +55,7 @@ from romancy.handle import WorkflowHandle
 from romancy.hooks import (
     ActivityCompletedInfo,
     ActivityFailedInfo,
+    ActivityLostInfo,
     ActivityRetryingInfo,
     ActivityStartedInfo,
     EventReceivedInfo,
@@ -74,6 +79,7 @@ from romancy.hooks import (
     WorkflowInfo,
     WorkflowStartedInfo,
 )
+from romancy.middleware import MiddlewareBase, StartRequest
 from romancy.options import (
     Database,
     HTTPOptions,
@@ -110,10 +116,7 @@ from romancy.within import PendingHandle, Within
 if TYPE_CHECKING:
     from romancy.client import Client, RemoteHandle
 
-try:
-    __version__ = version("romancy")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "NO_RETRY",
@@ -124,6 +127,7 @@ __all__ = [
     "ActivityContext",
     "ActivityError",
     "ActivityFailedInfo",
+    "ActivityLostInfo",
     "ActivityRetryingInfo",
     "ActivityStartedInfo",
     "ActivityTimeout",
@@ -133,11 +137,14 @@ __all__ = [
     "BulkResult",
     "ChildHandle",
     "Client",
+    "CodecError",
     "Context",
     "Database",
     "DeadLetter",
     "Decision",
     "Duration",
+    "Emission",
+    "EmissionsFull",
     "Event",
     "EventReceivedInfo",
     "EventRecord",
@@ -158,12 +165,14 @@ __all__ = [
     "InvalidEvent",
     "InvalidInput",
     "Invitation",
+    "MiddlewareBase",
     "NonDeterminismError",
     "NotInTransaction",
     "NotRetryable",
     "NotStorable",
     "Overloaded",
     "Page",
+    "PayloadCodec",
     "PendingHandle",
     "Question",
     "QuestionRecord",
@@ -190,6 +199,7 @@ __all__ = [
     "ServerUnreachable",
     "Sink",
     "SinkRecord",
+    "StartRequest",
     "Status",
     "StorageError",
     "TerminalError",
@@ -228,6 +238,7 @@ __all__ = [
     "ask",
     "compensate",
     "current_context",
+    "emit",
     "events",
     "saga",
     "send_event",
@@ -241,9 +252,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client lazily: running workflows does not need an HTTP library."""
+    """Import lazily what running workflows does not need: the client with its HTTP library, the version."""
+    if name == "__version__":
+        return _version()
     if name not in ("Client", "RemoteHandle"):
         raise AttributeError(f"module 'romancy' has no attribute {name!r}")
     from romancy import client
 
     return getattr(client, name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("romancy")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"

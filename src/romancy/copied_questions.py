@@ -19,7 +19,7 @@ async def ask_again(engine: Engine, fork: str, entries: Sequence[Entry]) -> None
     sent = [json.loads(entry.input or b"{}") for entry in counted if entry.kind == Kind.EVENT_SENT]
     closed = {event["subject"] for event in sent if event.get("type") == CLOSED}
     for question in (event for event in sent if event.get("type") == ASKED and event["subject"] not in closed):
-        found = await engine.storage.catalog.event(SOURCE, question["id"])
+        found = await engine.storage.catalog.exact.event(SOURCE, question["id"])
         if found is not None:
             asked = replace(read_asked(found.event), given=_given(question["subject"], counted, sent))
             await engine.accept(asked.to_event(fork))

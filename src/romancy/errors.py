@@ -199,6 +199,15 @@ class TerminalError(RomancyError):
     """Raise this in an activity to fail immediately, without further attempts."""
 
 
+class EmissionsFull(TerminalError):
+    """An instance has emitted as much as it may. An activity that does not catch this fails without a retry."""
+
+    def __init__(self, message: str | None = None, *, instance_id: str = "", topic: str = "") -> None:
+        super().__init__(message)
+        self.instance_id = instance_id
+        self.topic = topic
+
+
 class UnknownWorkflow(RomancyError, LookupError):
     """No workflow with this name is registered here."""
 
@@ -214,11 +223,23 @@ class StorageError(RomancyError):
 class Outdated(StorageError):
     """The schema was migrated while this process was running, to a version it must not write to."""
 
-    def __init__(self, version: int, known: int) -> None:
+    def __init__(self, version: int, known: int, *, sealed: bool = False) -> None:
         super().__init__(
-            f"the database was migrated to schema version {version}, which needs a newer romancy (this one knows "
+            "another process has sealed the values in the database, and this one has no codec; start again with "
+            "App(codec=...)"
+            if sealed
+            else f"the database was migrated to schema version {version}, which needs a newer romancy (this one knows "
             f"version {known}); upgrade the package and start again"
         )
+
+
+class CodecError(RomancyError):
+    """A stored value can't be decoded, or a value can't be encoded."""
+
+    def __init__(self, message: str | None = None, *, missing: str | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+        """The name of the key or codec that is needed and is not there. None: the value itself is at fault."""
 
 
 class Overloaded(RomancyError):

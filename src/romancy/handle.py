@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
@@ -11,6 +12,8 @@ from romancy.core.ids import check_lookup
 from romancy.core.model import Duration, Status, duration_us
 from romancy.core.published import read_view
 from romancy.core.schedules import Schedule, to_schedule
+from romancy.emission_records import Emission
+from romancy.emitted import follow
 from romancy.engine.timetable import make_order
 from romancy.errors import InstanceNotFound
 from romancy.records import Instance, ScheduleRecord, to_schedule_record
@@ -83,10 +86,25 @@ class WorkflowHandle(Generic[R_co]):
         Without a model, the view is plain JSON.
         """
         check_lookup(self.instance_id)
-        found = await self._runtime.engine.storage.catalog.view(self.instance_id)
+        found = await self._runtime.engine.storage.catalog.exact.view(self.instance_id)
         if found is None:
             raise InstanceNotFound(instance_id=self.instance_id)
         return read_view(found[0], model, self.instance_id)
+
+    @overload
+    def emitted(self, topic: str | None = None, /, *, model: type[T], after: int = 0) -> AsyncIterator[Emission[T]]: ...
+    @overload
+    def emitted(self, topic: str | None = None, /, *, after: int = 0) -> AsyncIterator[Emission[Any]]: ...
+    def emitted(self, topic: str | None = None, /, *, model: Any = Any, after: int = 0) -> AsyncIterator[Emission[Any]]:
+        """Return what the instance has emitted on a topic, or on all, and then emits, until it has ended.
+
+        >>> async for emission in handle.emitted("tokens", model=str, after=seen):
+        ...     print(emission.n, emission.value)
+
+        Values come in order, without gaps: `after=` the last number goes on where you were, in any process. If an
+        activity is repeated, an emission of `kind="restart"` says to drop what that `activity_id` has emitted.
+        """
+        return follow(self._runtime.engine, self.instance_id, topic, model, after)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,10 @@ class WorkflowInfo:
     workflow: str
     at: datetime
     error: Exception | None = None
+    started_at: datetime | None = None
+    """When the instance was started. Given when it ends, continues or is blocked."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,10 @@ class ActivityInfo:
     attempt: int
     undo_of: str | None = field(default=None, kw_only=True)
     """The operation it undoes, if it undoes one."""
+    first_at: datetime | None = field(default=None, kw_only=True)
+    """When its first attempt could begin."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 class ActivityStartedInfo(ActivityInfo):
@@ -107,6 +117,17 @@ class ActivityRetryingInfo(ActivityInfo):
 
 
 @dataclass(frozen=True)
+class ActivityLostInfo(ActivityInfo):
+    """The worker died while an attempt was running, or had just begun it. It is tried again.
+
+    It is not known how long it ran. The number of the attempt counts those that failed, so the next one has it, too.
+    """
+
+    crashes: int = 1
+    """How often that has happened to this call."""
+
+
+@dataclass(frozen=True)
 class EventReceivedInfo:
     """An instance received an event."""
 
@@ -117,6 +138,10 @@ class EventReceivedInfo:
     event_data: Any
     event: Any
     wait_id: str
+    since: datetime | None = field(default=None, kw_only=True)
+    """When the wait started."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +153,8 @@ class EventSentInfo:
     at: datetime
     event_type: str
     event_id: str
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +167,10 @@ class WaitInfo:
     wait_id: str
     types: tuple[str, ...]
     due_at: datetime | None = None
+    since: datetime | None = field(default=None, kw_only=True)
+    """When the wait started."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 class WaitStartedInfo(WaitInfo):
@@ -163,6 +194,10 @@ class TimerInfo:
     at: datetime
     timer_id: str
     due_at: datetime
+    since: datetime | None = field(default=None, kw_only=True)
+    """When the timer started."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 class TimerStartedInfo(TimerInfo):
@@ -199,6 +234,8 @@ class CompensationInfo:
     workflow: str
     at: datetime
     owed: tuple[str, ...]
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, kw_only=True, repr=False)
+    """What travels with the instance; see `StartRequest.headers`."""
 
 
 class CompensationStartedInfo(CompensationInfo):
@@ -292,6 +329,7 @@ class HooksBase:
     def on_activity_completed(self, info: ActivityCompletedInfo) -> Awaitable[None] | None: ...
     def on_activity_failed(self, info: ActivityFailedInfo) -> Awaitable[None] | None: ...
     def on_activity_retrying(self, info: ActivityRetryingInfo) -> Awaitable[None] | None: ...
+    def on_activity_lost(self, info: ActivityLostInfo) -> Awaitable[None] | None: ...
     def on_event_received(self, info: EventReceivedInfo) -> Awaitable[None] | None: ...
     def on_event_sent(self, info: EventSentInfo) -> Awaitable[None] | None: ...
     def on_wait_started(self, info: WaitStartedInfo) -> Awaitable[None] | None: ...

@@ -94,9 +94,11 @@ class Retention:
     events: Duration | None = None
     """The most that events are kept, from the time they were accepted, even if an open instance may still take them.
     Only one that is being delivered, or has a later `expirytime`, is kept longer."""
+    emissions: Duration | None = None
+    """What instances have emitted, from their end; None: as long as the instance."""
 
     def __post_init__(self) -> None:
-        for name in ("instances", "failed", "events"):
+        for name in ("instances", "failed", "events", "emissions"):
             if getattr(self, name) is not None:
                 duration_us(getattr(self, name), name)
 
@@ -215,6 +217,14 @@ class HTTPOptions:
         for name in ("allowed_origins", "allowed_hosts"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a list of names, not {getattr(self, name)!r}")
+
+
+def check_lease(lease: Duration) -> int:
+    """Return a lease in microseconds."""
+    us = duration_us(lease, "lease")
+    if us < 500_000:
+        raise ValueError("lease must be at least half a second")
+    return us
 
 
 def check_count(name: str, value: object) -> None:

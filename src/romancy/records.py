@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar
@@ -14,20 +14,21 @@ from romancy.core.attributes import decode_attribute
 from romancy.core.dropped import standing
 from romancy.core.failure import Failure
 from romancy.core.filters import Filter
-from romancy.core.history import Entry, Kind, Payload, is_in_transaction, showable, unpack_event
+from romancy.core.history import Entry, Kind, Payload, is_in_transaction, showable, shown_identity, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import SECOND, Attribute, Scalar, Status, WaitKind, from_us
 from romancy.core.model import Event as StoredEvent
 from romancy.core.new_events import Event as Event
 from romancy.core.operations import meaning_of
 from romancy.core.questions import ANSWERED
+from romancy.core.redaction import redacted_at
 from romancy.core.schedules import CatchUp, Overlap
 from romancy.core.versions import split_name
 from romancy.storage.catalog import Shown, ShownEvent
 from romancy.storage.inbox_items import InboxRow
 from romancy.storage.instances import InstanceRow
 from romancy.storage.interests import Held
-from romancy.storage.records import StoredWait, to_builds
+from romancy.storage.records import UNREAD, StoredWait, to_builds
 from romancy.storage.schedules import ScheduleRow
 
 T = TypeVar("T")
@@ -131,6 +132,8 @@ class Instance:
     priority: int = 0
     acts: Sequence[Act] = ()
     """Who started it, cancelled it and so on, as far as that is known. Set by `get_instance`."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What middleware and traces stored with it when it was started."""
 
 
 class InstanceFilter(TypedDict, total=False):
@@ -297,6 +300,12 @@ class Page(Generic[T]):
     items: Sequence[T]
     cursor: str | None
 
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
 
 def to_instance(
     row: InstanceRow, waits: Sequence[Wait] = (), shown: Shown | None = None, acts: Sequence[Act] = ()
@@ -326,6 +335,7 @@ def to_instance(
         queue=row.queue,
         key=row.queue_key or None,
         priority=row.priority or 0,
+        headers={} if shown is None else shown.headers,
         acts=acts,
     )
 
@@ -376,18 +386,6 @@ def to_held_events(held: Held) -> HeldEvents:
     return HeldEvents(held.type, held.count, from_us(held.oldest), held.workflow, held.instance, held.is_addressed)
 
 
-def scheduled_by(instance: Instance) -> str:
-    """Return the schedule that started an instance, and its tick, in words; empty if none did."""
-    name = instance.schedule
-    if name is None:
-        return ""
-    _, _, tick = instance.instance_id.partition(f"{name}/")
-    try:
-        return f"{name}, for its tick at {datetime.fromisoformat(tick):%Y-%m-%d %H:%M:%S %Z}"
-    except ValueError:
-        return f"{name}, outside its ticks"
-
-
 def to_attributes(stored: Mapping[str, str]) -> dict[str, Attribute]:
     """Return attributes with their values."""
     return {name: decode_attribute(value) for name, value in stored.items()}
@@ -402,6 +400,8 @@ def _shown_error(raw: bytes | None) -> dict[str, Any] | None:
         return None
     failure = Failure.decode(raw)
     shown: dict[str, Any] = {"type": failure.error_type, "message": failure.message, "traceback": failure.traceback}
+    if failure.missing is not None:
+        shown["missing"] = failure.missing
     return shown if failure.not_undone is None else {**shown, "not_undone": failure.not_undone}
 
 
@@ -421,13 +421,15 @@ def to_wait(row: StoredWait) -> Wait:
         narrow = Filter.from_json(spec["filter"]) if "filter" in spec else None
     except (ValueError, KeyError, TypeError) as error:
         spec, narrow, damage = {}, None, f"its stored description is damaged: {error}"
-    where = {".".join(str(s) for s in path): value for path, value in narrow.where} if narrow else {}
+    if UNREAD in spec:
+        damage = f"it can't be compared: its filter is sealed ({spec[UNREAD]}), and this process can't open it"
+    where = {".".join(map(str, path)): redacted_at(path, value) for path, value in narrow.where} if narrow else {}
     return Wait(
         instance_id=row.instance,
         wait_id=row.op or CODE,
         kind="answer" if spec.get("types") == [ANSWERED] else row.kind,  # type: ignore[arg-type]
         types=tuple(spec.get("types", ())),
-        where=where,  # type: ignore[arg-type]
+        where=where,
         since=from_us(row.created_at),
         due_at=None if row.due is None else from_us(row.due),
         location=row.location,
@@ -470,7 +472,7 @@ def to_history(entry: Entry, *, dropped: bool = False) -> HistoryEntry:
         kind=kind.name.lower() if kind else f"kind {entry.kind}",
         operation=entry.op,
         at=from_us(entry.at),
-        input=showable(entry.input),
+        input=shown_identity(entry),
         result=text if text is not None else showable(entry.payload) if holds is Payload.VALUE else None,
         error=_shown_error(entry.payload) if holds is Payload.FAILURE else None,
         event=shown_event(entry.payload) if holds is Payload.EVENT else None,

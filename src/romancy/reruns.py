@@ -84,7 +84,7 @@ async def fork(engine: Engine, origin: str, at: int, new_id: str | None, who: st
     """Copy an instance up to an entry, and let the copy run. Return its id and workflow."""
     check_lookup(origin)
     row = await _row(engine, origin)
-    entries = _check_cut(row, await engine.storage.catalog.history(origin), at)
+    entries = _check_cut(row, await engine.storage.catalog.exact.history(origin), at)
     kept, last = copied(entries, at) if at else ([], 0)
     id = make_id(engine.clock.now()) if new_id is None else check_id(new_id)
     now, started_at = engine.clock.now(), row.created_at if row.run.started_at is None else row.run.started_at

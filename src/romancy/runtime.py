@@ -5,26 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from romancy.api.context import WorkflowContext
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.instance import current
+from romancy.core.payloads import PayloadCodec
+from romancy.core.redaction import Redact
 from romancy.core.registry import Registry
 from romancy.core.retry import Policies, RetryPolicy
 from romancy.core.sinks import Outlet
 from romancy.core.tickets import Links
 from romancy.engine import Engine
+from romancy.engine.around import Around
 from romancy.engine.build import choose_build
 from romancy.engine.timers import WINDOW
 from romancy.errors import AppNotRunning, RomancyError, TerminalError
 from romancy.hooks import HooksBase
+from romancy.middleware import MiddlewareBase
 from romancy.options import Database, HTTPOptions, Retention, Webhook, WorkerOptions, seconds
 from romancy.storage import open_storage
+from romancy.storage.errors import SealedDatabase
 from romancy.storage.guests import Inbox
 from romancy.storage.protocol import Storage
-from romancy.storage.urls import shown
+from romancy.storage.urls import shown, usual_schema
 from romancy.tokens import Credential
 
 _logger = logging.getLogger("romancy")
@@ -39,6 +44,7 @@ class Runtime:
     """Whether this app runs workflows. `romancy worker` and `romancy run` set it, whatever the app says."""
     worker: WorkerOptions
     hooks: Sequence[HooksBase]
+    middleware: Sequence[MiddlewareBase]
     retry: RetryPolicy
     state: Any
     tokens: Sequence[Credential]
@@ -50,6 +56,10 @@ class Runtime:
     max_activities: int
     lease: int
     retention: Retention
+    codec: PayloadCodec | None = None
+    """Seals the values in the database."""
+    redact: Redact | None = None
+    """Hides parts of values from people."""
     registry: Registry = field(default_factory=Registry)
     clock: Clock = field(default_factory=SystemClock)
     timer_window: int = WINDOW
@@ -63,6 +73,8 @@ class Runtime:
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
+        if self.database.schema is None:
+            self.database = replace(self.database, schema=usual_schema(self.database.url))
         self._stopped.set()
 
     def __repr__(self) -> str:
@@ -114,6 +126,16 @@ class Runtime:
         return engine
 
     @property
+    def engine_if_running(self) -> Engine | None:
+        """The engine, for those that only read its counts, perhaps in another thread."""
+        return self._engine
+
+    @property
+    def around(self) -> Around:
+        """The middleware, ready to run."""
+        return Around(self.middleware) if self._engine is None else self._engine.around
+
+    @property
     def inbox(self) -> Inbox:
         """Where starts and events are left in a caller's own transaction. From any thread."""
         if isinstance(current.get(None), WorkflowContext):
@@ -131,26 +153,26 @@ class Runtime:
         if self._engine is not None and self.registry.scheduled:
             self._engine.schedule()
 
-    async def start(self) -> None:
+    async def start(self, app: Any) -> None:
         if self._engine is not None or self._is_starting:
             raise RomancyError("the app is already running")
         self._is_starting = True
         try:
             self._engine = await self._start()
+            self._engine.around.attach(app)
         finally:
             self._is_starting = False
 
     async def _start(self) -> Engine:
         self._owns_storage = self.storage is None
-        storage = self.storage or self._make_storage()
-        if self._owns_storage:
-            await storage.open()
+        storage = self.storage or await self._open_storage()
         engine = Engine(
             storage,
             self.clock,
             self.registry,
             worker=self.works,
             hooks=self.hooks,
+            around=Around(self.middleware),
             retry=Policies(self.retry, self.worker.compensation_retry),
             state=self.state,
             links=self.links,
@@ -173,9 +195,26 @@ class Runtime:
         _logger.info("romancy %s %s %s", "works on" if self.works else "is open on", self.shown_database, known)
         return engine
 
-    def _make_storage(self) -> Storage:
+    async def _open_storage(self) -> Storage:
+        storage = self._make_storage()
+        try:
+            await storage.open()
+        except SealedDatabase:
+            if self.works:
+                raise
+            storage = self._make_storage(is_closed=True)  # lists, and verbs that need no values, work without the codec
+            await storage.open()
+        return storage
+
+    def _make_storage(self, *, is_closed: bool = False) -> Storage:
         of = self.database
         options: dict[str, Any] = {"schema": of.schema, "notify_url": of.notify_url, "create": self.creates}
+        if self.codec is not None or is_closed:
+            from romancy.storage.sealed import Vault, VaultOpener, sealed  # lazy: few need it
+
+            vault = Vault(self.codec)
+            options["opener"] = VaultOpener(vault)
+            return sealed(open_storage(of.url, durability=of.durability, clock=self.clock, **options), vault)
         return open_storage(of.url, durability=of.durability, clock=self.clock, **options)
 
     async def _close(self, storage: Storage) -> None:

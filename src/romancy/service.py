@@ -17,15 +17,19 @@ from romancy.api.workflow import Workflow, definition_of
 from romancy.bulk import SCAN, BulkVerb, add_up, cancelling, check_most, parts, resuming, retrying
 from romancy.core.actor import current_actor
 from romancy.core.ids import check_lookup, check_reason
-from romancy.core.model import Duration, Scalar, Status, duration_us, from_us
+from romancy.core.model import Duration, Scalar, Status, from_us
+from romancy.core.payloads import PayloadCodec
+from romancy.core.redaction import Redact, choose_redaction
 from romancy.core.retry import RetryPolicy, check_policy
 from romancy.core.tickets import Links, choose_signing_keys
 from romancy.cursors import check_limit, read_cursor, read_wait_cursor, write_cursor
 from romancy.desk_verbs import DeskVerbs
+from romancy.engine import Engine
 from romancy.errors import InstanceNotFound
 from romancy.handle import ScheduleVerbs, WorkflowHandle
 from romancy.hooks import HooksBase
 from romancy.inventory import InventoryVerbs
+from romancy.middleware import MiddlewareBase, check_middleware
 from romancy.obstacles import queue_wait, with_cuts
 from romancy.options import (
     Database,
@@ -37,6 +41,7 @@ from romancy.options import (
     Webhook,
     WorkerOptions,
     check_count,
+    check_lease,
     check_public_url,
     choose_database,
     choose_retention,
@@ -67,10 +72,10 @@ from romancy.searches import some, to_search
 from romancy.sending import SendingVerbs
 from romancy.sink_verbs import SinkVerbs
 from romancy.sinks.declaration import outlets
-from romancy.starts import is_named, prepare, store
+from romancy.starts import around_start, check_handle, is_named, prepare, store, to_request
+from romancy.storage.batch import Start
 from romancy.storage.catalog import MOST_QUEUES
 from romancy.storage.instances import InstanceRow
-from romancy.storage.urls import usual_schema
 from romancy.webhooks.declaration import check_webhooks
 from romancy.within import Desk, Within
 
@@ -91,7 +96,10 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         state: Any = None,
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
+        middleware: MiddlewareBase | Sequence[MiddlewareBase] = (),
         sinks: Sequence[HTTPSink | Sink] = (),
+        codec: PayloadCodec | None = None,
+        redact: Sequence[str] | Redact | None = None,
         tokens: Sequence[str | Token] = (),
         webhooks: Sequence[Webhook] = (),
         public_url: str | None = None,
@@ -105,15 +113,13 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
     ) -> None:
         refuse(unknown)
         check_count("max_activities", max_activities)
-        if duration_us(lease, "lease") < 500_000:
-            raise ValueError("lease must be at least half a second")
-        chosen = choose_database(database)
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._runtime = Runtime(
-            database=chosen if chosen.schema is not None else replace(chosen, schema=usual_schema(chosen.url)),
+            database=choose_database(database),
             works=worker is not False,
             worker=choose_worker(worker),
             hooks=(hooks,) if isinstance(hooks, HooksBase) else tuple(hooks),
+            middleware=check_middleware(middleware),
             retry=RetryPolicy() if retry is None else check_policy(retry, "App") or RetryPolicy(),
             state=state,
             tokens=choose_tokens(tokens),
@@ -123,8 +129,10 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
             webhooks=check_webhooks(webhooks),
             sinks=outlets(sinks),
             max_activities=max_activities,
-            lease=duration_us(lease),
+            lease=check_lease(lease),
             retention=choose_retention(retention),
+            codec=codec,
+            redact=choose_redaction(redact),
         )
         self.register(*((workflows,) if isinstance(workflows, Workflow | ModuleType) else workflows))
 
@@ -161,7 +169,7 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
     # --- life -------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Open the database and start to work. `async with app:` does it for you."""
-        await self._runtime.start()
+        await self._runtime.start(self)
 
     async def stop(self) -> None:
         """Finish running work or hand it back, store everything, close the database."""
@@ -203,12 +211,16 @@ class Service(SendingVerbs, ScheduleVerbs, InventoryVerbs, SinkVerbs, QuestionVe
         engine = self._runtime.writer
         start, definition = prepare(self._runtime, wf, args, kwargs, instance_id)
         may_exist = start.place is not None and is_named(wf, instance_id)
-        answer = await store(engine, start, definition, may_exist=may_exist)
-        if not answer.created:  # perhaps an earlier version, with another result
-            definition = self._runtime.registry.get(answer.workflow) or definition
-        result = definition.signature.result if definition else None
-        handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, start.id, result, answer.created)
+        if engine.around.has_starts:
+            request = to_request(start, definition, args, kwargs)
+            begin = partial(self._begin, engine, start, definition, may_exist)
+            return check_handle(await around_start(engine.around, start, request, begin))
+        of = await store(engine, start, definition, may_exist)
+        handle: WorkflowHandle[Any] = WorkflowHandle(self, self._runtime, start.id, *of)
         return handle
+
+    async def _begin(self, engine: Engine, start: Start, *more: Any) -> WorkflowHandle[Any]:
+        return WorkflowHandle(self, self._runtime, start.id, *await store(engine, start, *more))
 
     @overload
     def handle(self, instance_id: str, wf: Workflow[..., R], /) -> WorkflowHandle[R]: ...

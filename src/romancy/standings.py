@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -25,10 +26,11 @@ from romancy.core.questions import (
     refusal_id,
     started_of,
 )
-from romancy.errors import InvalidInput
+from romancy.errors import CodecError, InvalidInput
 from romancy.runtime import Runtime
 from romancy.storage.catalog import WaitPosition
-from romancy.storage.rows import filter_of
+from romancy.storage.opener import PLAIN
+from romancy.storage.records import StoredWait
 
 MOST_OPEN = 1000
 State = Literal["open", "refused", "answered", "closed", "expired"]
@@ -107,20 +109,29 @@ async def all_open(
 ) -> tuple[list[Open], WaitPosition | None]:
     """Return open questions of all instances, and where to go on."""
     rows = await runtime.engine.storage.catalog.waits_for(ANSWERED, limit + 1, after)
+    found = await open_of(runtime, [wait for _, wait in rows[:limit]])
+    return found, rows[limit - 1][0] if len(rows) > limit else None
+
+
+async def open_of(runtime: Runtime, waits: Iterable[StoredWait]) -> list[Open]:
+    """Return the questions whose answers these waits are for."""
     found: dict[tuple[str, str], Open] = {}
-    for _, wait in rows[:limit]:
-        key = filter_of(wait.spec).subject or ""
-        event = await _event(runtime, asked_id(wait.instance, key)) if (wait.instance, key) not in found else None
+    for wait in waits:
+        try:
+            key = PLAIN.filter_of(wait.spec).subject or ""
+            event = await _event(runtime, asked_id(wait.instance, key)) if (wait.instance, key) not in found else None
+        except (CodecError, KeyError):
+            continue  # it can't be opened without the key: there is nothing to show
         if event is not None:
             found[wait.instance, key] = Open(
                 wait.instance, wait.workflow, read_asked(event), from_us(event.accepted_at)
             )
-    return list(found.values()), rows[limit - 1][0] if len(rows) > limit else None
+    return list(found.values())
 
 
 async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | None) -> Standing:
     """Return the open question of an instance to a person; raise `InvalidInput` if there is none, or several."""
-    asked = await runtime.engine.storage.catalog.sent_to(instance, ASKED, MOST_OPEN)
+    asked = await runtime.engine.storage.catalog.exact.sent_to(instance, ASKED, MOST_OPEN)
     found = {read_asked(event).key: read_asked(event) for event in asked}
     fitting = [q for q in found.values() if person in q.people and ask_id in (None, operation_of(q.key))]
     standings = [await standing(runtime, instance, q.key, q.people.index(person)) for q in fitting]
@@ -129,7 +140,7 @@ async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | 
         return open[0]
     last = next((s for s in standings if s is not None), None)
     if len(open) > 1:
-        ids = ", ".join(operation_of(s.asked.key) for s in open)
+        ids = ", ".join(operation_of(s.asked.key) for s in reversed(open))  # as they were asked
         why = f"it has several open questions to {person!r}, so give ask_id: {ids}"
     elif last is not None:
         why = f"{person!r} can't answer {last.asked.title!r}: it is {last.state}"
@@ -155,7 +166,7 @@ async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tu
 
 
 async def _event(runtime: Runtime, id: str) -> Event | None:
-    shown = await runtime.engine.storage.catalog.event(SOURCE, id)
+    shown = await runtime.engine.storage.catalog.exact.event(SOURCE, id)
     return None if shown is None else shown.event
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.core.actor import current_actor
+from romancy.core.codec import Codec
 from romancy.core.ids import check_id, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.places import place_of
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.versions import bare_name, split_name, stored_name
 from romancy.engine import Engine
+from romancy.engine.around import Around, checked, incoming
 from romancy.errors import InstanceExists, InvalidInput
+from romancy.middleware import StartRequest
 from romancy.runtime import Runtime
-from romancy.storage.batch import Start, StartAnswer
+from romancy.storage.batch import Start
+
+T = TypeVar("T")
 
 
 def prepare(
@@ -51,23 +58,58 @@ def prepare(
     return start, definition
 
 
+def to_request(start: Start, definition: WorkflowDefinition | None, args: Any, kwargs: dict[str, Any]) -> StartRequest:
+    """Return a start as middleware sees it, with the trace of the request that it comes from."""
+    if definition is not None:
+        given = definition.signature.bind(args, kwargs)
+    else:
+        given = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
+    return StartRequest(start.workflow, start.id, MappingProxyType(given), dict(incoming.get()))
+
+
+async def around_start(around: Around, start: Start, request: StartRequest, inner: Callable[[], Awaitable[T]]) -> T:
+    """Run middleware around a start, and store the headers with it that are set when it calls `inner`."""
+
+    async def begin() -> T:
+        start.headers = checked(request.headers) or None
+        return await inner()
+
+    return await around.start(request, begin)
+
+
+def check_handle(returned: Any) -> Any:
+    """Return the handle that middleware returns; raise `TypeError` if it is none, because the caller needs one."""
+    if not hasattr(returned, "instance_id"):
+        raise TypeError(f"around_start must return what call_next() returned, or another handle, not {returned!r}")
+    return returned
+
+
 def is_named(wf: Any, instance_id: str | None) -> bool:
     """Return whether the caller has chosen the id of an instance, so that it may exist."""
     return instance_id is not None or (isinstance(wf, Workflow) and start_options(cast("Any", wf))[0] is not None)
 
 
-async def store(engine: Engine, start: Start, definition: WorkflowDefinition | None, *, may_exist: bool) -> StartAnswer:
-    """Store a start, or find the same one. Raise `InstanceExists` if another one has its id."""
+async def store(
+    engine: Engine, start: Start, definition: WorkflowDefinition | None, may_exist: bool
+) -> tuple[Codec | None, bool]:
+    """Store a start, or find the same one. Return the type of its result, and whether it is new.
+
+    Raise `InstanceExists` if another one has its id.
+    """
     if start.place is None or definition is None or definition.queue is None:
         answer = await engine.start_instance(start)
     else:
         answer = await engine.start_queued(start, definition.queue, may_exist=may_exist)
     if not answer.created and not answer.same:
         is_other = bare_name(answer.workflow) != bare_name(start.workflow)
+        other = f"with a different {f'workflow ({answer.workflow})' if is_other else 'input'}"
+        if answer.unread is not None:
+            other = f"and its input can't be compared: {answer.unread}"
         raise InstanceExists(
-            f"instance {start.id!r} already exists with a different "
-            f"{f'workflow ({answer.workflow})' if is_other else 'input'}",
+            f"instance {start.id!r} already exists {other}",
             instance_id=start.id,
             advice="use another instance_id",
         )
-    return answer
+    if not answer.created:  # perhaps an earlier version, with another result
+        definition = engine.registry.get(answer.workflow) or definition
+    return definition.signature.result if definition else None, answer.created

@@ -5,7 +5,7 @@ Code that works with either of them (the blocking classes, the command line) use
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -13,6 +13,7 @@ from romancy.api.workflow import Workflow
 from romancy.core.model import Attribute, Duration, Scalar, Status
 from romancy.core.schedules import Schedule
 from romancy.desk import WorkerRecord
+from romancy.emission_records import Emission
 from romancy.inventory import OLD
 from romancy.question_verbs import QuestionRecord
 from romancy.records import (
@@ -52,6 +53,10 @@ class Handle(Protocol[R_co]):
     @overload
     async def view(self, /) -> Any: ...
     async def retry(self) -> Handle[R_co]: ...
+    @overload
+    def emitted(self, topic: str | None = None, /, *, model: type[T], after: int = 0) -> AsyncIterator[Emission[T]]: ...
+    @overload
+    def emitted(self, topic: str | None = None, /, *, after: int = 0) -> AsyncIterator[Emission[Any]]: ...
 
 
 class Verbs(Protocol):

@@ -12,11 +12,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
+from romancy.core import model
 from romancy.core.events import make_event
 from romancy.core.model import Attribute
+from romancy.core.new_events import Event, to_stored
 from romancy.core.registry import WorkflowDefinition
 from romancy.handle import WorkflowHandle
 from romancy.runtime import Runtime
+from romancy.starts import around_start, check_handle, to_request
 from romancy.storage.batch import Start
 from romancy.storage.guests import Guest, guest_for
 from romancy.storage.inbox_items import event_row, start_row
@@ -80,19 +83,28 @@ class Desk:
         """Return the row of an event, checked: an error of the database would abort the caller's transaction."""
         id = id if id is not None else uuid.uuid4().hex
         event = make_event(type, source, data, subject=subject, id=id, to=to, ext=extensions)
+        return self.row_of_event(event)
+
+    def row_of_event(self, event: model.Event) -> dict[str, Any]:
+        """Return the row of an event that is made."""
         return self._placed(event_row(event, self.runtime.clock.now()))
 
     def start(
         self, wf: Any, args: tuple[Any, ...], kwargs: dict[str, Any], instance_id: str | None
     ) -> tuple[dict[str, Any], PendingHandle[Any]]:
         """Return the row of a start, checked, and its handle."""
-        start, definition = self.prepare(wf, args, kwargs, instance_id)
+        return self.row_of(*self.prepare(wf, args, kwargs, instance_id))
+
+    def row_of(self, start: Start, definition: WorkflowDefinition | None) -> tuple[dict[str, Any], PendingHandle[Any]]:
+        """Return the row of a start that is prepared, and its handle."""
         result = definition.signature.result if definition else None
         handle: NewHandle[Any] = NewHandle(self.service, self.runtime, start.id, result, created=True)
         return self._placed(start_row(start)), PendingHandle(handle)
 
     def _placed(self, row: dict[str, Any]) -> dict[str, Any]:
-        row |= self.runtime.inbox.place
+        inbox = self.runtime.inbox
+        row = row if inbox.seal is None else inbox.seal(row)
+        row |= inbox.place
         if not self.wake:
             row["channel"] = None
         return row
@@ -123,9 +135,18 @@ class Within:
 
         It receives the events that are accepted from now on.
         """
-        row, pending = self._desk.start(wf, args, kwargs, instance_id)
-        await self._leave(row)
-        return pending
+        around = self._desk.runtime.around
+        start, definition = self._desk.prepare(wf, args, kwargs, instance_id)
+
+        async def begin() -> PendingHandle[Any]:
+            row, pending = self._desk.row_of(start, definition)
+            await self._leave(row)
+            return pending
+
+        if not around.has_starts:
+            return await begin()
+        request = to_request(start, definition, args, kwargs)
+        return check_handle(await around_start(around, start, request, begin))
 
     async def send_event(
         self,
@@ -139,7 +160,15 @@ class Within:
         extensions: Mapping[str, Attribute] | None = None,
     ) -> None:
         """Send an event with the commit. Events sent in this way are accepted in the order of their transactions."""
-        await self._leave(self._desk.event(type, source, data, subject, id, to, extensions))
+        id = id if id is not None else uuid.uuid4().hex
+        row, around = self._desk.event(type, source, data, subject, id, to, extensions), self._desk.runtime.around
+        if not around.has_sends:
+            return await self._leave(row)
+
+        async def send(event: Event) -> None:
+            await self._leave(self._desk.row_of_event(to_stored(event)))
+
+        await around.send(Event(type, source, data, subject=subject, id=id, to=to, extensions=extensions), send)
 
     async def _leave(self, row: dict[str, Any]) -> None:
         left = self._guest.leave(self._desk.runtime.inbox, row)

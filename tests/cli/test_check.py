@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+import tomllib
 from io import StringIO
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
+from romancy import __version__
 from romancy.cli.check import Problem, check, find_problems, show_table
+from romancy.cli.checker.rules import KINDS
+from romancy.cli.group import main
 
 HEADER = """\
 from romancy import App, WorkflowContext, ActivityContext, activity, workflow
@@ -138,6 +143,7 @@ def inside(imports: str, body: str) -> list[Problem]:
 def test_finds(imports: str, body: str, code: str, instead: str) -> None:
     problems = inside(imports, body)
     assert [problem.code for problem in problems] == [code], problems
+    assert code in KINDS
     assert instead in problems[0].suggestion
     assert problems[0].message.endswith(problems[0].suggestion)
     assert "workflow 'pay'" in problems[0].message
@@ -430,6 +436,75 @@ class TestCommand:
             ],
         }
         assert json.loads(run("--json", "clean")[1]) == {"workflows": 1, "problems": []}
+
+    def test_the_format_can_be_named(self) -> None:
+        assert run("--format", "json", "dirty_shop") == run("--json", "dirty_shop")
+        assert run("--format", "json", "--json", "dirty_shop") == run("--json", "dirty_shop")
+        assert run("--format", "text", "dirty_shop") == run("dirty_shop")
+        code, output = run("--format", "sarif", "--json", "dirty_shop")
+        assert code == 2
+        assert "--json contradicts --format sarif" in output
+
+    def test_sarif(self) -> None:
+        code, output = run("--format", "sarif", "dirty_shop", "clean")
+        assert code == 1
+        log = json.loads(output)
+        assert log["version"] == "2.1.0"
+        [scan] = log["runs"]
+        driver = scan["tool"]["driver"]
+        assert (driver["name"], driver["version"]) == ("romancy check", __version__)
+        assert [rule["id"] for rule in driver["rules"]] == list(KINDS)
+        assert all(rule["shortDescription"]["text"] and rule["help"]["text"] for rule in driver["rules"])
+        assert scan["columnKind"] == "unicodeCodePoints"
+        assert scan["results"] == [
+            {
+                "ruleId": "clock",
+                "ruleIndex": 0,
+                "level": "error",
+                "message": {"text": "time.time() reads the clock in workflow 'f'; use ctx.now()"},
+                "locations": [
+                    {
+                        "physicalLocation": {
+                            "artifactLocation": {"uri": "dirty_shop.py", "uriBaseId": "%SRCROOT%"},
+                            "region": {"startLine": 5, "startColumn": 26},
+                        }
+                    }
+                ],
+            }
+        ]
+
+    def test_sarif_of_clean_code_has_rules_and_no_results(self) -> None:
+        code, output = run("--format", "sarif", "clean")
+        [scan] = json.loads(output)["runs"]
+        assert (code, scan["results"]) == (0, [])
+        assert scan["tool"]["driver"]["rules"]
+
+    def test_sarif_locations_are_relative_and_quoted(
+        self, folder: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        inside = folder / "my shop" / "ümlaut.py"
+        outside = tmp_path_factory.mktemp("else where") / "dirty.py"
+        inside.parent.mkdir()
+        for file in (inside, outside):
+            file.write_text(DIRTY)
+        _, output = run("--format", "sarif", "my shop", str(outside))
+        [scan] = json.loads(output)["runs"]
+        places = [result["locations"][0]["physicalLocation"]["artifactLocation"] for result in scan["results"]]
+        assert places == [
+            {"uri": "my%20shop/%C3%BCmlaut.py", "uriBaseId": "%SRCROOT%"},
+            {"uri": outside.as_uri()},
+        ]
+
+    def test_the_hook_for_pre_commit(self) -> None:
+        """pre-commit runs the entry with the names of changed files."""
+        root = Path(__file__).parents[2]
+        [hook] = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text())
+        assert (hook["id"], hook["language"], hook["types"]) == ("romancy-check", "python", ["python"])
+        program, *command = hook["entry"].split()
+        assert program in tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+        assert CliRunner().invoke(main, [*command, "clean.py", "shop_pkg/orders.py"]).exit_code == 0
+        assert CliRunner().invoke(main, [*command, "clean.py", "dirty_shop.py"]).exit_code == 1
+        assert CliRunner().invoke(main, [*command, "clean.py", "broken.py"]).exit_code == 2
 
     @pytest.mark.parametrize(
         ("module", "said"),

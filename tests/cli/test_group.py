@@ -13,8 +13,8 @@ from romancy import __version__
 from romancy.cli.group import SECTIONS, main
 
 COMMANDS = (
-    "demo run worker serve check list show why waits schedules events inbox queues questions sinks workers replay "
-    "viewer top start send answer cancel resume retry retry-now fork migrate copy"
+    "demo init run worker serve mcp check list show why doctor waits schedules events inbox queues questions sinks "
+    "workers replay viewer tail top start send answer cancel resume retry retry-now fork migrate copy"
 ).split()
 
 

@@ -46,6 +46,7 @@ def test_list_filters(answered, options: list[str], ids: set[str]) -> None:
 def test_an_empty_list_says_so_beside_the_answer(romancy) -> None:
     result = romancy("list", "-w", "unheard")
     assert result.stderr == "no instances\n"
+    assert not result.stdout, "there is no heading without rows"
 
 
 def test_list_pages_with_a_cursor(romancy, answered) -> None:
@@ -59,7 +60,7 @@ def test_list_pages_with_a_cursor(romancy, answered) -> None:
 def test_list_as_json(answered) -> None:
     (item,) = answered("list", "-s", "completed")["items"]
     fields = "instance_id workflow status input output error started_at finished_at description version"
-    later = "parent run_number run_started_at attributes view builds forked_from schedule queue key priority"
+    later = "parent run_number run_started_at attributes view builds forked_from schedule queue key priority headers"
     assert set(item) == {*fields.split(), *later.split()}
     assert item["input"] == {"name": "Ada", "times": 1}
     assert item["output"] == {"greeting": "hello Ada "}

@@ -197,6 +197,7 @@ async def _wait_on_postgres(schema: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.play
 def test_ten_thousand(romancy, folder: Path) -> None:
     write(folder, OLD)
     asyncio.run(_fill(1))

@@ -67,7 +67,7 @@ def test_why_it_is_not_over_yet(database: str) -> None:
     assert "compensating" in text
     assert "it ended, and is undoing reserve:2\n" in text
     assert "1 undone so far: reserve:3\n" in text
-    assert "activity undo reserve:2:1: failed once (closed)" in text
+    assert "activity undo reserve:2:1: failed once (ConnectionError: closed)" in text
     shown = romancy(database, "show", "t").stdout
     assert "undo reserve:3:1" in shown
     assert re.search(r"^steps +1 undone so far: reserve:3$", shown, re.MULTILINE)

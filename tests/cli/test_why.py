@@ -18,7 +18,7 @@ from romancy import App, WorkflowFailed, testing
 from romancy.cli.why import _attempt
 from romancy.core.failure import Failure
 from romancy.core.model import from_us
-from romancy.storage.batch import Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
 from romancy.storage.sqlite.connection import lock_folder
 from romancy.storage.sqlite.locks import WorkerLocks
 
@@ -144,7 +144,7 @@ def test_a_retry(romancy, answered) -> None:
     text = romancy("why", "retrying").stdout
     assert "start one with workflow 'delivers': romancy worker MODULE" in text
     begins = r"attempt 2 (is due in 1 s|is due now|starts when a worker runs it)"
-    assert re.search(rf"activity ship:1: failed once \(\[bold\]no ship\[/bold\]\); {begins}", text)
+    assert re.search(rf"activity ship:1: failed once \(ValueError: \[bold\]no ship\[/bold\]\); {begins}", text)
     assert answered("why", "retrying")["waits"][0]["kind"] == "retry"
 
 
@@ -213,7 +213,7 @@ def change(sql: str) -> None:
         (
             Attempt("a:1", 2, 0, 10**15, Failure("ValueError", "no\nway").encode()),
             True,
-            "activity a:1: failed 2 times (no way); attempt 3 is due in 1 min 40 s",
+            "activity a:1: failed 2 times (ValueError: no way); attempt 3 is due in 1 min 40 s",
         ),
         (Attempt("a:1", 0, 0, crashes=2), False, "2 workers died while it ran; attempt 1 starts when a worker runs it"),
         (

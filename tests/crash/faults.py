@@ -48,6 +48,10 @@ class MortalStorage:
     def queues(self) -> Any:
         return MortalQueues(self)
 
+    @property
+    def emissions(self) -> Any:
+        return MortalEmissions(self)
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
         if name in (
@@ -61,6 +65,8 @@ class MortalStorage:
             "desk",
             "acts",
             "inbox",
+            "keys",
+            "over",
         ):
             return method
         return self.mortal(name, method)
@@ -123,3 +129,16 @@ class MortalQueues:
 
     def __getattr__(self, name: str) -> Any:
         return self._storage.mortal(name, getattr(self._storage.inner.queues, name))
+
+
+class MortalEmissions:
+    """The emissions of such a storage. A flush is a write of its own kind, "emit"."""
+
+    def __init__(self, storage: MortalStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._storage.inner.emissions, name)
+        if name in ("listen", "is_heard"):
+            return method
+        return self._storage.mortal("emit" if name == "write" else name, method)

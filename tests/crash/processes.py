@@ -26,6 +26,21 @@ def spawn(module: str, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", module, *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
 
 
+def pause(process: subprocess.Popen[Any], database: str) -> None:
+    """SIGSTOP, at a moment when it does not hold the file: one who does stops everybody (and the docs say so)."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        connection = sqlite3.connect(database, isolation_level=None, timeout=0.2)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+            return
+        except sqlite3.OperationalError:
+            process.send_signal(signal.SIGCONT)
+        finally:
+            connection.close()
+
+
 class Cluster:
     """A database file, a log file, and the worker processes on them; `module` is what they run."""
 
@@ -64,18 +79,7 @@ class Cluster:
         return process.wait(10)
 
     def pause(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGSTOP, at a moment when it does not hold the file: one who does stops everybody (and the docs say so)."""
-        while True:
-            process.send_signal(signal.SIGSTOP)
-            connection = sqlite3.connect(self.database, isolation_level=None, timeout=0.2)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute("ROLLBACK")
-                return
-            except sqlite3.OperationalError:
-                process.send_signal(signal.SIGCONT)
-            finally:
-                connection.close()
+        pause(process, self.database)
 
     def end(self) -> None:
         for process in self._processes:

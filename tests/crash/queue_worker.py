@@ -26,7 +26,7 @@ from romancy.engine.loader import Loader
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.queues import Queues
 from romancy.storage.sqlite import SQLiteStorage
-from tests.crash.worker import log
+from tests.crash.worker import end_here, log
 
 LIMIT, PER_KEY = 7, 2
 POINTS = ("before-glance", "after-glance", "before-admit", "after-admit", "before-load", "pass-on")
@@ -57,7 +57,7 @@ class Doom:
         if point == self._point.removeprefix("stop-"):
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL if point == self._point else signal.SIGSTOP)
+                end_here(signal.SIGKILL if point == self._point else signal.SIGSTOP)
 
     def watch(self, queues: Any) -> None:
         for name in ("glance", "admit"):

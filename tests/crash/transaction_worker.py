@@ -9,7 +9,6 @@ it reports that another process has a SQLite file locked.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sqlite3
 import sys
@@ -30,6 +29,7 @@ from romancy import (
 from romancy.storage.postgres.transactions import PostgresTransaction
 from romancy.storage.sqlite import threads, transactions
 from romancy.storage.sqlite.transactions import Lender, SQLiteTransaction
+from tests.crash.worker import end_here
 
 DATABASE, SCHEMA, TABLE, POINT, NUMBER, PATIENCE = (*sys.argv[1:7], *[""] * 6)[:6]
 _seen = [0]
@@ -39,7 +39,7 @@ def reach(point: str) -> None:
     if point == POINT.removeprefix("stop-"):
         _seen[0] += 1
         if _seen[0] == int(NUMBER):
-            os.kill(os.getpid(), signal.SIGKILL if point == POINT else signal.SIGSTOP)
+            end_here(signal.SIGKILL if point == POINT else signal.SIGSTOP)
 
 
 @activity(transactional=True)
@@ -94,8 +94,8 @@ def mine() -> None:
         reach("committed")
         return answer
 
-    def lender(self: Any, connection: Any) -> None:
-        make(self, connection)
+    def lender(self: Any, *given: Any) -> None:
+        make(self, *given)
         apply = self.batches.apply
 
         def applied(batch: Any) -> Any:

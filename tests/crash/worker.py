@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -98,6 +99,14 @@ async def walk(ctx: ActivityContext) -> None:
 @workflow
 async def stroll(ctx: WorkflowContext) -> None:
     await walk(ctx)
+
+
+def end_here(how: signal.Signals) -> None:
+    """Kill or stop this process before this thread does anything more.
+
+    Sent to the process, a SIGSTOP may reach another thread first, and this one goes on until that one has run.
+    """
+    signal.pthread_kill(threading.get_ident(), how)
 
 
 @activity

@@ -17,7 +17,8 @@ import pytest
 from romancy import RetryPolicy
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(
     r"(?P<fragment><!-- fragment -->\n)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,
@@ -36,11 +37,15 @@ class Block:
     """A text block right after it: what it prints."""
 
 
+def named(page: Path) -> str:
+    return page.relative_to(DOCS if DOCS in page.parents else ROOT).as_posix()
+
+
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
         Block(
-            f"{page.name}:{text.count(chr(10), 0, found.start('code')) + 1}",
+            f"{named(page)}:{text.count(chr(10), 0, found.start('code')) + 1}",
             found["code"],
             found["fragment"] is not None,
             found["output"],
@@ -79,12 +84,12 @@ def test_fragment_compiles(block: Block) -> None:
     compile(block.code, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_no_block_escapes_the_search(page: Path) -> None:
     assert page.read_text(encoding="utf-8").count("```python") == len(blocks(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []

@@ -31,6 +31,7 @@ from romancy import (
     wait_event,
     workflow,
 )
+from romancy.cli.database_target import DatabaseTarget
 from romancy.core.questions import ASKED, Asked, read_asked
 from romancy.core.tickets import SigningKeys
 from romancy.standings import Standing, standing, to_answer
@@ -774,8 +775,12 @@ async def test_several_open_questions_need_a_name(asking: Environment) -> None:
 
     asking.app.register(two)
     handle = await asking.start(two)
-    with pytest.raises(InvalidInput, match="several open questions to 'ann', so give ask_id: second, first"):
+    with pytest.raises(InvalidInput, match="several open questions to 'ann', so give ask_id: first, second"):
         await asking.app.answer_question(handle.instance_id, "ann", True)
+    [reason] = (await DatabaseTarget(asking.app).standing(handle.instance_id)).reasons
+    assert (reason.wait.kind, reason.near) == ("answer", [])
+    with pytest.raises(InvalidInput, match=r"'Second\?' does not fit: it must be true or false. An answer is"):
+        await asking.app.answer_question(handle.instance_id, "ann", {"yes": 1}, ask_id="second")
     await asking.app.answer_question(handle.instance_id, "ann", False, ask_id="second")
     await asking.app.answer_question(handle.instance_id, "ann", True)
     assert await handle.result() == [True, False]

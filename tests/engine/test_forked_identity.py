@@ -99,11 +99,11 @@ async def test_a_fork_of_one_that_continues_meanwhile_is_refused(
 
     env.app.register(lapping)
     await env.start(lapping, 1, instance_id="i")
-    catalog = env.app._runtime.engine.storage.catalog
+    catalog: Any = type(env.app._runtime.engine.storage.catalog)
     history = catalog.history
 
-    async def slowly(id: str) -> Any:
-        found = await history(id)
+    async def slowly(self: Any, id: str) -> Any:
+        found = await history(self, id)
         monkeypatch.undo()
         await env.send_event("go", "test", to="i")
         return found

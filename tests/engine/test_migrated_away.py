@@ -38,9 +38,9 @@ async def waits(ctx: WorkflowContext) -> Any:
 
 
 async def migrate(env: Environment, min_reader: int) -> None:
-    """As a newer version would."""
+    """As a newer version would. Thousands say that values are sealed."""
     storage: Any = env.app._runtime.engine.storage
-    change = f"UPDATE {{}}schema_info SET version = 99, min_reader = {min_reader}"
+    change = f"UPDATE {{}}schema_info SET version = 99, min_reader = min_reader / 1000 * 1000 + {min_reader}"
     if isinstance(storage, PostgresStorage):
         async with storage._connections.transaction() as connection:
             await connection.execute(change.format(f'"{storage.schema}".'))

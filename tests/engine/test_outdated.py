@@ -10,6 +10,7 @@ from romancy import ActivityContext, App, StorageError, WorkerOptions, WorkflowC
 from romancy.errors import Outdated
 from romancy.http.health import ready
 from romancy.storage import sql
+from romancy.storage.opener import Bystander
 from romancy.storage.postgres import PostgresStorage, migrations
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite import migrations as of_files
@@ -54,7 +55,11 @@ async def migrate(app: App, min_reader: int = NEWER) -> None:
         ]
         patch.setattr(migrations, "migrations", lambda dialect: steps)
         patch.setattr(sql, "migrations", lambda dialect: steps)
-        new = PostgresStorage(old.url, schema=old.schema) if kind is migrations else SQLiteStorage(old.path)
+        new: Any
+        if kind is migrations:
+            new = PostgresStorage(old.url, schema=old.schema, opener=Bystander())
+        else:
+            new = SQLiteStorage(old.path, opener=Bystander())
         await new.open()
         await new.close()
 

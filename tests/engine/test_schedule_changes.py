@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,6 +25,14 @@ async def env(db: str) -> AsyncIterator[Environment]:
         yield env
 
 
+async def check_started(env: Environment, expected: list[datetime]) -> None:
+    """Check which ticks were started, once as many were: between two that are caught up, a worker may look idle."""
+    async with asyncio.timeout(30):
+        while len(await started(env)) < len(expected):
+            await env.settle()
+    assert await started(env) == expected
+
+
 # --- times that are changed while ticks are overdue -------------------------------------------------------------------
 async def test_new_times_do_not_reach_back(env: Environment) -> None:
     await env.app.set_schedule("s", Schedule("0 9 * * *", catch_up="all"), report)
@@ -33,7 +41,7 @@ async def test_new_times_do_not_reach_back(env: Environment) -> None:
         async with outsider(env) as app:
             await app.set_schedule("s", Schedule("0 * * * *", catch_up="all"), report)
     nines = [MORNING + HOUR + n * DAY for n in range(3)]
-    assert await started(env) == nines
+    await check_started(env, nines)
     assert (await record(env)).next_at == MORNING + 3 * DAY + HOUR
     await env.advance(2 * HOUR)
     assert await started(env) == [*nines, MORNING + 3 * DAY + HOUR, MORNING + 3 * DAY + 2 * HOUR]
@@ -49,7 +57,7 @@ async def test_times_can_change_twice_before_a_worker_comes_back(env: Environmen
                 [listed] = await app.list_schedules()
                 assert listed.next_at == MORNING + HOUR
     half = timedelta(minutes=30)
-    assert await started(env) == [MORNING + n * half for n in (2, 4, 5, 7)]
+    await check_started(env, [MORNING + n * half for n in (2, 4, 5, 7)])
     assert (await record(env)).next_at == MORNING + 16 * HOUR
 
 

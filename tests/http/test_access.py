@@ -28,7 +28,9 @@ def ask(live: Live, method: str, path: str, token: str | None, **more: Any) -> A
     if (method, path) == ("POST", "/"):
         more |= {"content": json.dumps(event())}
         headers |= CE
-    return live.client.request(method, path.format(instance_id="x", name="nap", number=1), headers=headers, **more)
+    return live.client.request(
+        method, path.format(instance_id="x", name="nap", number=1, topic="t"), headers=headers, **more
+    )
 
 
 @pytest.fixture

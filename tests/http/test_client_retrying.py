@@ -199,6 +199,7 @@ def is_up(port: int) -> bool:
         return False
 
 
+@pytest.mark.play
 def test_a_server_killed_and_started_again_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "killed_shop.py").write_text(SHOP)
     port, found = free_port(), list[Any]()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pydantic import TypeAdapter
 
 from romancy import Client, InstanceNotFound, InvalidInput, QuestionRecord, WorkflowContext, ask, workflow
 from romancy.cli.group import main
@@ -27,7 +29,8 @@ class Approval:
 
 @workflow
 async def refund(ctx: WorkflowContext, amount: int) -> list[Any]:
-    question = await ask(ctx, Approval, title=f"Refund {amount}?", people=["ann", "bob"], expires_in=3600)
+    text, people = f"Order {amount}.\nIt was lost.", ["ann", "bob"]
+    question = await ask(ctx, Approval, title=f"Refund {amount}?", text=text, people=people, expires_in=3600)
     answer = await question.answer()
     return [answer.data.approved, answer.data.note, answer.by]
 
@@ -50,8 +53,9 @@ def test_over_http(live: Live) -> None:
         "workflow": "refund",
         "ask_id": "ask:1",
         "title": "Refund 7?",
-        "text": "",
+        "text": "Order 7.\nIt was lost.",
         "people": ["ann", "bob"],
+        "schema": TypeAdapter(Approval).json_schema(),
     }
     answer = "/api/instances/order-7/answer"
     assert_error(http.post("/api/instances/none/answer", json={"person": "ann", "data": 1}), 404, "InstanceNotFound")
@@ -67,8 +71,12 @@ def test_over_http(live: Live) -> None:
     assert http.get("/api/questions").json() == {"items": [], "cursor": None}
 
 
-def test_an_answer_that_does_not_fit_is_judged_by_the_workflow(live: Live) -> None:
-    live.client.post("/api/instances/order-7/answer", json={"person": "ann", "data": {"approved": "perhaps"}})
+def test_an_answer_of_the_wrong_shape_is_refused(live: Live) -> None:
+    for data, says in (({"yes": True}, "approved is missing"), ({"approved": "perhaps"}, "must be true or false")):
+        answer = live.client.post("/api/instances/order-7/answer", json={"person": "ann", "data": data})
+        assert says in assert_error(answer, 400, "InvalidInput")["error"]
+    assert "An answer is {approved: true|false, note?: text}" in answer.json()["error"]
+    assert live.client.get("/api/events", params={"type": "romancy.answered"}).json()["items"] == []
     live.client.post("/api/instances/order-7/answer", json={"person": "bob", "data": {"approved": False}})
     assert live.result("order-7")["output"] == [False, "", "bob"]
 
@@ -99,7 +107,12 @@ def test_the_commands(live: Live) -> None:
         assert done.exit_code == code, done.output
         return done.output
 
-    assert "Refund 7?" in call("questions")
+    assert "Refund 7?  Order 7. It was lost.  {approved: true|false, note?: text}  ann, bob" in call("questions")
+    why = call("why", "order-7")
+    assert re.search(r"question ask:1\nfor +ann or bob to answer 'Refund 7\?'\ntext +Order 7\. It was lost\.\n", why)
+    assert "`romancy answer order-7 ann DATA --ask-id ask:1` answers in place of ann" in why
+    assert "nearest" not in why
+    assert json.loads(call("why", "order-7", "--json"))["waits"][0]["question"]["title"] == "Refund 7?"
     assert json.loads(call("questions", "--json"))["items"][0]["people"] == ["ann", "bob"]
     assert "is not JSON" in call("answer", "order-7", "ann", "yes", code=2)
     assert "no open question to 'cy'" in call("answer", "order-7", "cy", "true", code=2)

@@ -29,7 +29,7 @@ from tests.http.conftest import CE, WORKFLOWS, assert_error, event
 
 HEALTH = ("/health/live", "/health/ready")
 ROUTES = [
-    (route.method, route.path.format(instance_id="x", name="nap", version="v", path="nothing", number=1))
+    (route.method, route.path.format(instance_id="x", name="nap", version="v", path="nothing", number=1, topic="t"))
     for route in (*http_app(App(":memory:")).routes, Hub().route, *VIEWER)
     if not route.is_public
 ]

@@ -20,7 +20,8 @@ from romancy import App, StorageError, WorkerOptions, WorkflowContext, wait_even
 from romancy import Database as Where
 from romancy.core.filters import Filter
 from romancy.core.model import FOREVER_US
-from romancy.storage.batch import CANCEL, Attempt, Misfit, Request, Suspicion, Trial
+from romancy.storage.attempts import Attempt, Suspicion, Trial
+from romancy.storage.batch import CANCEL, Misfit, Request
 from romancy.storage.postgres import PostgresStorage
 from romancy.storage.rows import MAX_SHAPES
 from romancy.storage.sql import prefixed

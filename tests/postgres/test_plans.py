@@ -44,6 +44,7 @@ SMALL = {
     "interests",
     "cuts",
     "queues",
+    "vault",
     "pg_database",
 }
 """Hints, requests and the like: handled and deleted at once, or bounded, so reading them all is right."""
@@ -84,6 +85,9 @@ INSERT INTO attempts SELECT 'i' || n, 'a', 1, 0, n, NULL, NULL, 0, false FROM ge
 INSERT INTO views SELECT 'i' || n, '1', n FROM generate_series(1, :rows) n;
 INSERT INTO attributes SELECT 'i' || n, 'customer', n % 100, n FROM generate_series(1, :rows) n;
 INSERT INTO attributes SELECT 'i' || n, 'tier', '"gold"', n FROM generate_series(1, :rows) n;
+INSERT INTO headers SELECT 'i' || n, '{}' FROM generate_series(1, :rows) n;
+INSERT INTO emissions SELECT 'i' || n, 1, 'tokens', 1, 1, n % 4, 'a:1', 1, n, 700, '1' FROM generate_series(1, :rows) n;
+INSERT INTO emissions SELECT 'i' || n, 2, 'tokens', 2, 1, 0, 'a:1', 1, n, 700, '1' FROM generate_series(1, :rows) n;
 INSERT INTO acts (instance, at, verb, who) SELECT 'i' || n, n, 'start', 'ann' FROM generate_series(1, :rows) n;
 INSERT INTO workers VALUES ('me', '', 0, 0, false);
 ANALYZE;
@@ -101,7 +105,7 @@ ANALYZE instances, waits, wait_keys;
 """
 """Everything waits, and its one owner died: the small tables have no statistics yet."""
 EMPTY = {"events", "event_keys", "consumed", "marks", "misfits", "attempts", "history", "views", "attributes"}
-EMPTY |= {"queue_keys", "acts"}
+EMPTY |= {"queue_keys", "acts", "headers", "emissions"}
 """Then."""
 
 

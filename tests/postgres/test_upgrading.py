@@ -19,7 +19,7 @@ ALTER TABLE wait_keys DROP CONSTRAINT wait_keys_pkey, DROP COLUMN follows, DROP 
 ALTER TABLE instances DROP COLUMN parent_op, DROP COLUMN base, DROP COLUMN began_at, DROP COLUMN builds,
   DROP COLUMN limited_from, DROP COLUMN seed, DROP COLUMN is_free, DROP COLUMN schedule, DROP COLUMN scheduled_at,
   DROP COLUMN queue, DROP COLUMN queue_key, DROP COLUMN priority;
-DROP TABLE schedules, queues, queue_keys, sinks, sink_types, sink_parked, minutes, acts;
+DROP TABLE schedules, queues, queue_keys, sinks, sink_types, sink_parked, minutes, acts, headers, emissions, vault;
 ALTER TABLE workers DROP COLUMN about, DROP COLUMN load;
 ALTER TABLE events DROP COLUMN origin;
 DROP INDEX instances_parent;

@@ -63,6 +63,15 @@ async def test_what_is_sent(receiver: Receiver, poster: MakePoster) -> None:
         make_verifier("standard", [key]).check(arrival)
 
 
+async def test_the_trace_of_an_event_is_sent_as_headers(receiver: Receiver, poster: MakePoster) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await poster().post(make_event("paid", "shop", None, id="1", ext={"traceparent": parent, "tracestate": " a=1"}))
+    await poster().post(make_event("paid", "shop", None, id="2", ext={"traceparent": "é"}))
+    traced, odd = receiver.requests
+    assert (traced.headers["traceparent"], traced.headers["tracestate"]) == (parent, "a=1")
+    assert "traceparent" not in odd.headers
+
+
 async def test_numbers_are_sent_as_they_are(receiver: Receiver, poster: MakePoster) -> None:
     event = make_event("order.paid", "shop", None, id="e")
     event.data, event.datacontenttype = b'{"price":0.10000000000000000001,"n":1e2}', "application/json"

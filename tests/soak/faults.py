@@ -85,6 +85,7 @@ class FaultyStorage:
         self.inner, self.journal, self.nature = inner, journal, nature
         self.catalog, self.schedules, self.sinks = inner.catalog, inner.schedules, inner.sinks
         self.desk, self.acts = inner.desk, inner.acts
+        self.emissions, self.keys, self.over = FaultyEmissions(self), inner.keys, inner.over
         self._changed: Callable[[], None] = lambda: None
         self._arrived: Callable[[], None] = lambda: None
         self.is_remote = is_remote
@@ -294,3 +295,20 @@ class FaultyStorage:
             raise StorageError("the database is not open")
         if self.dead:
             await self._loop.create_future()
+
+
+class FaultyEmissions:
+    """The emissions of such a storage."""
+
+    def __init__(self, storage: FaultyStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._storage.inner.emissions, name)
+        if name in ("listen", "is_heard"):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._storage._call(name, method, args, kwargs)  # pyright: ignore[reportPrivateUsage]
+
+        return call

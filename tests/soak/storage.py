@@ -58,6 +58,10 @@ class InlineConnection:
             self.breaks = False
         return result
 
+    def try_now(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Leave it to `call`."""
+        return None
+
     def stop(self) -> None:
         self.connection.close()
 

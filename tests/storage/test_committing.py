@@ -8,7 +8,8 @@ import pytest
 
 from romancy.core.failure import Failure
 from romancy.core.history import Entry, Kind
-from romancy.storage.batch import CANCEL, Attempt, Commit, Request
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import CANCEL, Commit, Request
 from romancy.storage.errors import RefusedValue
 from romancy.storage.records import FIRST_MAIL, StoredRequest
 from tests.storage.conftest import Database, offers

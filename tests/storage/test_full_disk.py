@@ -22,7 +22,8 @@ import pytest
 from romancy import ActivityContext, App, WorkflowContext, activity, send_event, sleep, wait_event, workflow
 from romancy.core.history import Entry, Kind
 from romancy.errors import StorageError
-from romancy.storage.batch import CANCEL, Attempt, Batch, Commit, Misfit, Request
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import CANCEL, Batch, Commit, Misfit, Request
 from romancy.storage.errors import TransientError
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.locks import WorkerLocks

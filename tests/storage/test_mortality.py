@@ -10,7 +10,8 @@ import pytest
 
 from romancy.core.model import SECOND
 from romancy.storage import sql
-from romancy.storage.batch import BODY, Attempt, Suspicion, Trial
+from romancy.storage.attempts import Attempt, Suspicion, Trial
+from romancy.storage.batch import BODY
 from romancy.storage.postgres import migrations
 from romancy.storage.records import DEATHS_KEPT, POOLED, Tally
 from romancy.storage.sqlite import SQLiteStorage

@@ -172,10 +172,10 @@ async def test_a_read_that_is_cancelled_while_it_opens_the_file_closes_it(
     opened: list[sqlite3.Connection] = []
     begun, go_on = threading.Event(), threading.Event()
 
-    def slowly(path: str, durability: str) -> sqlite3.Connection:
+    def slowly(path: str, durability: str, level: int) -> sqlite3.Connection:
         begun.set()
         assert go_on.wait(10)
-        opened.append(connect(path, durability=durability))
+        opened.append(connect(path, durability=durability, level=level))
         return opened[0]
 
     monkeypatch.setattr("romancy.storage.sqlite.connect", slowly)

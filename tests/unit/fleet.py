@@ -17,7 +17,8 @@ from romancy.core.model import SECOND
 from romancy.engine import evidence
 from romancy.engine.evidence import Fleet, Verdict, judge
 from romancy.engine.quarantine import Quarantine
-from romancy.storage.batch import BODY, Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
+from romancy.storage.batch import BODY
 from romancy.storage.records import Death, Tally
 
 LATENCY = SECOND // 200

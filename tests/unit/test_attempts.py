@@ -54,7 +54,15 @@ class Case:
         inboxes: Any = Mock(post=lambda resident, input: self.posted.append(input))
         retry = RetryPolicy(max_attempts=2, jitter=0)
         self.activities = Activities(
-            self.clock, limit, Policies(retry, retry), None, inboxes, HookRunner([]), self.metrics
+            self.clock,
+            limit,
+            Policies(retry, retry),
+            None,
+            inboxes,
+            HookRunner([]),
+            self.metrics,
+            None,
+            Mock(heads={}, has_emitted=lambda instance, op: False),
         )
 
     def start(self, called: Any, id: str = "one", timeout: int | None = None) -> Attempting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,7 +24,7 @@ from romancy.storage.protocol import Answered
 class Database:
     """Batches wait here until they are answered."""
 
-    is_remote = False
+    is_remote, over = False, None
 
     def __init__(self) -> None:
         self.batches: list[tuple[Batch, Answered]] = []
@@ -63,6 +64,7 @@ class Case:
             on_answer=lambda answer: self.heard.append("answer"),
             on_settled=lambda: self.heard.append("settled"),
             room=lambda: 0,
+            emissions=Mock(heads={}),
         )
 
     # --- a lease

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from romancy import (
@@ -68,6 +69,34 @@ async def aborting_group(ctx: WorkflowContext) -> list[str]:
             for n in range(12):
                 group.create_task(child(n))
             group.create_task(fails())
+    except* ActivityError:
+        pass
+    return seen
+
+
+@workflow
+async def aborting_anyio_group(ctx: WorkflowContext) -> list[str]:
+    """anyio keeps the scopes of a group's tasks in a set, and cancels by walking over it."""
+    seen: list[str] = []
+
+    async def child(n: int) -> None:
+        try:
+            with anyio.move_on_after(1000 + n):
+                await wait_event(ctx, f"never.{n}")
+        finally:
+            with anyio.CancelScope(shield=True):
+                seen.append(await note(ctx, f"undo {n}"))
+
+    async def fails() -> None:
+        await bad(ctx)
+
+    try:
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope():
+                for n in range(12):
+                    group.start_soon(child, n)
+                await anyio.sleep(1)
+            group.start_soon(fails)
     except* ActivityError:
         pass
     return seen
@@ -203,7 +232,17 @@ async def undone(ctx: WorkflowContext) -> None:
     raise ValueError(f"{len(left)} are left")
 
 
-WORKFLOWS = [aborting_group, done_sets, cancelled_losers, chance, generators, cancelled, sets_of_gathers, undone]
+WORKFLOWS = [
+    aborting_group,
+    aborting_anyio_group,
+    done_sets,
+    cancelled_losers,
+    chance,
+    generators,
+    cancelled,
+    sets_of_gathers,
+    undone,
+]
 ENDS = {cancelled: "cancelled", undone: "failed"}
 BY_NAME = {wf.name: wf for wf in WORKFLOWS}
 
@@ -342,6 +381,7 @@ async def cost_per_event(count: int, *, filtered: bool, early: bool) -> tuple[fl
     ("few", "many", "filtered", "early"),
     [(300, 3_000, False, False), (200, 2_000, True, False), (200, 2_000, False, True), (200, 2_000, True, True)],
 )
+@pytest.mark.play
 async def test_events_into_one_looping_instance_cost_the_same_each(
     few: int, many: int, filtered: bool, early: bool
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from romancy.core.model import SECOND
 from romancy.engine import evidence
 from romancy.engine.evidence import Fleet, Verdict, after_death, chance, judge
-from romancy.storage.batch import Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
 from romancy.storage.records import Death, Tally
 from tests.unit.fleet import Simulation, innocents, pills
 

@@ -50,13 +50,15 @@ def is_ours() -> bool:
 class Owner:
     """No operations, no clock."""
 
+    id = "i-1"
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *_: None
 
 
 def opened() -> WorkflowLoop:
     loop = WorkflowLoop(Owner())  # type: ignore[arg-type]
-    loop.open()
+    loop.open("i-1")
     return loop
 
 

@@ -22,7 +22,7 @@ from romancy.storage.protocol import Answered
 class Waiting:
     """Batches wait here until they are answered."""
 
-    is_remote = False
+    is_remote, over = False, None
 
     def __init__(self) -> None:
         self.batches: list[tuple[Batch, Answered]] = []
@@ -70,6 +70,7 @@ class Case:
             on_answer=lambda answer: self.offers.extend(offer.instance for offer in answer.offers),
             on_settled=lambda: None,
             room=lambda: 0,
+            emissions=Mock(heads={}),
         )
 
     def look(self, instance: str) -> None:

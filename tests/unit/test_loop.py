@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import inspect
 import random
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
+import anyio
 import pytest
 
+from romancy import WorkflowContext, workflow
+from romancy.api.workflow import definition_of
 from romancy.core import loop as loops
+from romancy.core.instance import Instance
 from romancy.core.loop import TimerHandle, WorkflowLoop
+from romancy.core.run import Run
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
 
 class Owner:
     """Stands in for an instance: keeps the timers, and a clock that is turned by ringing them."""
+
+    id = "i-1"
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -613,3 +621,82 @@ def test_exceptions_nobody_fetched_are_reported_to_the_owner(owner: Owner) -> No
     owner.finish(main())
     gc.collect()
     assert [type(report["exception"]) for report in owner.reports] == [ValueError]
+
+
+# --- nothing is bare -------------------------------------------------------------------------------------------------
+METHODS = sorted(name for name in vars(asyncio.AbstractEventLoop) if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_works_or_refuses_in_words(owner: Owner, name: str) -> None:
+    method = getattr(asyncio.AbstractEventLoop, name)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
+
+    async def nothing() -> None: ...
+
+    def argument(of: str) -> Any:
+        return {"coro": nothing, "delay": lambda: 1.0, "when": lambda: 1.0, "context": dict}.get(of, lambda: void)()
+
+    def call() -> None:
+        result = getattr(owner.loop, name)(*(argument(p.name) for p in needed))
+        if inspect.iscoroutine(result):
+            with pytest.raises(StopIteration):
+                result.send(None)
+
+    refusals: list[str] = []
+    try:
+        owner.loop.run(call)
+    except IOInWorkflow as refusal:
+        refusals.append(str(refusal))
+    assert all(name in words and "activity" in words for words in refusals)
+
+
+def test_tasks_of_different_instances_hash_differently_but_iterate_alike() -> None:
+    """A table of a whole process can have them as keys: anyio's has."""
+    loops = [Owner().loop, Owner().loop]
+    for n, loop in enumerate(loops):
+        loop.open(f"i-{n}")
+    numbers = [[loop.next_number() for _ in range(40)] for loop in loops]
+    for loop in loops:
+        loop.release()
+    assert not set(numbers[0]) & set(numbers[1])
+    assert [numbers[0].index(n) for n in set(numbers[0])] == [numbers[1].index(n) for n in set(numbers[1])]
+    assert [n & 0xFFFF for n in numbers[0]] == list(range(1, 41)), "histories of older versions depend on these bits"
+
+
+def test_the_time_is_not_before_that_of_the_timer_that_rings(owner: Owner) -> None:
+    """Dues are whole microseconds: 0.1 + 0.2 rings at 0.3, which is less. anyio compares, and would wait again."""
+    seen: list[bool] = []
+
+    async def main() -> None:
+        with anyio.move_on_after(0.1 + 0.2) as scope:
+            await asyncio.sleep(9)
+        seen.append(scope.cancelled_caught)
+
+    owner.start(main())
+    timer = min(owner.timers, key=lambda t: t.when())
+    owner.now = 0.3
+    owner.loop.run(timer.ring)
+    assert seen == [True]
+
+
+def test_tasks_of_a_fork_hash_as_those_of_its_original() -> None:
+    """Else a set of them could have another order, and the fork would not follow the history that it replays."""
+
+    def hash_of_task(id: str, run: Run) -> int:
+        instance = Instance(definition_of(sleepy), id, b"{}", 0, run=run)
+        instance.begin()
+        found = instance.loop.next_number()
+        instance.evict()
+        return found
+
+    original = hash_of_task("a", Run(1, 0, 0))
+    assert hash_of_task("b", Run(1, 0, 0, seeds=[(1, "a", 0), (2, "c", 0)])) == original
+    assert hash_of_task("b", Run(1, 0, 0)) != original
+
+
+@workflow
+async def sleepy(ctx: WorkflowContext) -> None:
+    await asyncio.sleep(1)

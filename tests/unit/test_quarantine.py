@@ -10,7 +10,8 @@ import pytest
 from romancy.core.model import SECOND
 from romancy.engine import evidence
 from romancy.engine.quarantine import BODIES, Quarantine
-from romancy.storage.batch import BODY, Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
+from romancy.storage.batch import BODY
 from romancy.testing import ManualClock
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import pytest
@@ -361,3 +361,13 @@ def test_a_call_is_encoded_as_if_bound_first() -> None:
     for args in [(True, "x"), (1, "\ud800"), (1, "x", 2)]:
         with pytest.raises(InvalidInput):
             made.encode_call(args, {})
+
+
+def test_errors_show_types_without_metadata() -> None:
+    async def refund(
+        ctx: object, cents: Annotated[int, Field(description="how much", ge=1)], note: str = ""
+    ) -> None: ...
+
+    with pytest.raises(InvalidInput) as caught:
+        Signature(refund, "workflow 'refund'").decode_given(b'{"cents": 0}')
+    assert str(caught.value).endswith("its signature is refund(ctx, cents: int, note: str = '')")

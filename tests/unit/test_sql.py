@@ -27,11 +27,14 @@ MAY_PUT_TOGETHER = {
     "postgres/statements.py": "the group commit, of the pieces that a batch needs",
     "postgres/endings.py": "several statements in one message, which has no parameters",
     "postgres/migrations.py": "names of schemas",
+    "postgres/vault.py": "the same statement for several tables, once for a schema",
     "sqlite/connection.py": "a setting",
     "sqlite/migrations.py": "settings",
     "tools/copy/__init__.py": "names of schemas and tables",
     "tools/copy/source.py": "names of tables",
     "tools/copy/tables.py": "names of tables and columns",
+    "tools/file_state.py": "settings of a file that is not opened as a database of ours",
+    "tools/server_state.py": "names of schemas, and what a server says about itself",
 }
 """Files that do, and what: there are no parameters for names."""
 MAY_HOLD = MAY_PUT_TOGETHER | {

@@ -25,7 +25,8 @@ from romancy.engine.resident import (
 )
 from romancy.engine.step import Step
 from romancy.errors import WaitTimeout
-from romancy.storage.batch import Accept, Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
+from romancy.storage.batch import Accept
 
 T0 = 1_800_000_000 * SECOND
 

@@ -7,6 +7,7 @@ context.py   `WorkflowContext` and `ActivityContext`
 waiting.py   `wait_event`, `sleep`, `sleep_until`
 streams.py   `events`, waits as a loop
 sending.py   `send_event`
+emissions.py `emit`
 saga.py      `compensate` and `saga`
 children.py  `start_workflow` and `ChildHandle`
 approvals.py  `ask`: questions to people

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self
 
 from typing_extensions import TypeVar
 
+from romancy.core.emitted import DEFAULT_TOPIC, check_topic, encode_value
 from romancy.core.events import make_event
 from romancy.core.ids import check_change
 from romancy.core.instance import Instance, current
-from romancy.core.logs import logger
+from romancy.core.logs import fields, logger
 from romancy.core.model import Attribute, Event, Scalar, from_us
 from romancy.core.published import encode_changes, encode_view
 from romancy.core.tickets import Links
@@ -26,8 +27,10 @@ C_co = TypeVar("C_co", covariant=True, default=Any)
 class _Logger(logging.LoggerAdapter[logging.Logger]):
     """Adds the instance to every record. Silent while history is replayed."""
 
-    def __init__(self, instance_id: str, workflow: str, silent: Callable[[], bool]) -> None:
-        super().__init__(logger, {"instance_id": instance_id, "workflow": workflow})
+    def __init__(
+        self, instance_id: str, workflow: str, headers: Mapping[str, str] | None, silent: Callable[[], bool]
+    ) -> None:
+        super().__init__(logger, fields(instance_id, workflow, headers))
         self._silent = silent
 
     def isEnabledFor(self, level: int) -> bool:
@@ -73,6 +76,12 @@ class WorkflowContext(Context):
     def __repr__(self) -> str:
         return f"<WorkflowContext {self.workflow_name} {self.instance_id!r}>"
 
+    if not TYPE_CHECKING:  # to type checkers, all names would exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "; headers are not input: read ctx.headers in an activity" if name == "headers" else ""
+            raise AttributeError(f"a WorkflowContext has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def instance_id(self) -> str:
         return self._instance.alias
@@ -84,7 +93,8 @@ class WorkflowContext(Context):
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         instance = self._instance
-        return _Logger(instance.id, instance.definition.name, lambda: instance.replaying or instance.dead)
+        name, headers = instance.definition.name, instance.run.headers
+        return _Logger(instance.id, name, headers, lambda: instance.replaying or instance.dead)
 
     @property
     def state(self) -> Any:
@@ -196,9 +206,13 @@ class AttemptLike(Protocol):
     @property
     def activity_id(self) -> str: ...
     @property
+    def activity_name(self) -> str: ...
+    @property
     def known_as(self) -> str: ...
     @property
     def attempt(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
     @property
     def state(self) -> Any: ...
     @property
@@ -206,6 +220,8 @@ class AttemptLike(Protocol):
     @property
     def last_progress(self) -> Any: ...
     def keep_progress(self, value: object) -> None: ...
+    def emit(self, topic: str, raw: bytes) -> bool: ...
+    async def room(self) -> None: ...
 
 
 class ActivityContext(Context):
@@ -232,7 +248,7 @@ class ActivityContext(Context):
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        return _Logger(self.instance_id, self.workflow_name, lambda: False)
+        return _Logger(self.instance_id, self.workflow_name, self.headers, lambda: False)
 
     @property
     def state(self) -> Any:
@@ -244,9 +260,19 @@ class ActivityContext(Context):
         return self._about.activity_id
 
     @property
+    def activity_name(self) -> str:
+        """The name of the activity, e.g. `charge`."""
+        return self._about.activity_name
+
+    @property
     def attempt(self) -> int:
         """1 for the first attempt."""
         return self._about.attempt
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What travels with the instance besides its input, as middleware set it: see `StartRequest.headers`."""
+        return self._about.headers
 
     @property
     def idempotency_key(self) -> str:
@@ -265,6 +291,13 @@ class ActivityContext(Context):
         """Report progress (plain JSON). It is shown to people and passed to the next attempt."""
         self._last = value
         self._about.keep_progress(value)
+
+    def emit(self, value: object, /, *, topic: str = DEFAULT_TOPIC) -> None:
+        """Show a value at once to whoever reads `handle.emitted(topic)`. For `def` activities.
+
+        In `async def` activities, use `await emit(ctx, value)`, which waits if values can't be stored fast enough.
+        """
+        self._about.emit(check_topic(topic), encode_value(value, topic))
 
     def check_cancelled(self) -> None:
         """Raise `CancelledError` if the call was given up. For `def` activities."""
@@ -347,6 +380,11 @@ def instance_of(ctx: WorkflowContext) -> Instance:
 def staged_events(ctx: ActivityContext) -> list[Event]:
     """Events that leave with this attempt's result, or not at all."""
     return ctx._staged  # pyright: ignore[reportPrivateUsage]
+
+
+def attempt_of(ctx: ActivityContext) -> AttemptLike:
+    """The attempt that a context belongs to."""
+    return ctx._about  # pyright: ignore[reportPrivateUsage]
 
 
 def lend(ctx: TransactionContext[Any], connection: Any) -> None:

@@ -3,10 +3,15 @@
 group.py            all commands: their order in `--help`, and errors as one line
 workers.py          `run` and `worker`
 server.py           `serve`
+project.py          `init`; templates/ holds the files it writes
 check.py            `check`; checker/ analyzes the code
 lists.py            `list`, `show`, `waits`
 events.py           `events`
 why.py              `why`
+doctor.py           `doctor`
+place_checks.py     what it checks before it opens a database: the file or the server, versions
+state_checks.py     what it checks in it: workers, and what can't go on
+findings.py         what it found, and how that is shown
 inbox.py            `inbox`
 questions.py        `questions`, `answer`
 sinks.py            `sinks`
@@ -17,6 +22,7 @@ children.py         the children of an instance, for `show` and `why`
 replays.py          `replay`
 survey.py           `replay --all`: sums up the replays of all unfinished instances
 differences.py      where code leaves a history, in words
+emissions.py        `tail`
 live.py             `viewer` and `top`
 actions.py          `start` and `send`
 bulk.py             `cancel` and `resume`, for one instance or many

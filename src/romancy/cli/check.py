@@ -15,15 +15,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from romancy import __version__
 from romancy.cli.checker import Module, Problem, find_problems, problems_of
+from romancy.cli.checker.sarif import sarif_log
 
 __all__ = ["Problem", "check", "find_problems", "show_table"]
 
 
 @click.command()
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(modules: tuple[str, ...], as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, like --format json.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif"]),
+    help="Print text (the default), JSON, or SARIF 2.1.0 for code scanners and editors.",
+)
+def check(modules: tuple[str, ...], as_json: bool, form: str | None) -> None:
     """Check workflow code for clocks, randomness and I/O.
 
     MODULE is a dotted name, a .py file or a folder. The code is read, not run. It also finds a missing `await` or
@@ -31,6 +39,8 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
 
     Exits with 1 if there are problems, and with 2 if a file can't be found or parsed.
     """
+    if as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json contradicts --format {form}")
     try:
         files = dict.fromkeys(file.resolve() for module in modules for file in _files(module))
         read = [_read(file) for file in files]
@@ -39,16 +49,23 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
         sys.exit(2)
     problems = [problem for module in read for problem in problems_of(module)]
     workflows = sum(len(module.workflows) for module in read)
-    if as_json:
+    if form == "sarif":
+        click.echo(json.dumps(sarif_log(problems, __version__), indent=2))
+    elif as_json or form == "json":
         click.echo(json.dumps({"workflows": workflows, "problems": [asdict(problem) for problem in problems]}))
-    elif not problems:
+    else:
+        _show(problems, workflows)
+    sys.exit(1 if problems else 0)
+
+
+def _show(problems: list[Problem], workflows: int) -> None:
+    if not problems:
         click.echo(f"no problems in {workflows} workflow{'' if workflows == 1 else 's'}")
     elif sys.stdout.isatty():
         show_table(problems, Console())
     else:
         for problem in problems:
             click.echo(str(problem))
-    sys.exit(1 if problems else 0)
 
 
 def show_table(problems: list[Problem], console: Console) -> None:

@@ -7,13 +7,15 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from romancy.app import App
 from romancy.cli.errors import Refused
+from romancy.cli.modules import codec_in_environment, redaction_in_environment
+from romancy.core.redaction import redacting
 from romancy.errors import StorageError
 from romancy.options import WITHOUT_HTTP, Database
 from romancy.service import runtime_of
@@ -71,6 +73,8 @@ def settle(own: App | None, database: str, schema: str | None, *, serves: bool =
     if own is None:
         return _app(database, schema_of(database, schema), serves)
     source, runtime = click.get_current_context().get_parameter_source, runtime_of(own)
+    if runtime.codec is None:
+        runtime.codec = codec_in_environment()
     if source("database") is not ParameterSource.DEFAULT:
         runtime.database = replace(runtime.database, url=database)
     if source("schema") is not ParameterSource.DEFAULT or not is_postgres(own.database):
@@ -78,16 +82,22 @@ def settle(own: App | None, database: str, schema: str | None, *, serves: bool =
     return own
 
 
-def app_without_worker(database: str, schema: str | None, *, serves: bool = False) -> App:
-    """Return an app that reads, starts and sends. It runs nothing and creates no schema in PostgreSQL."""
+def app_without_worker(database: str, schema: str | None, *, serves: bool = False, codec: Any = None) -> App:
+    """Return an app that reads, starts and sends. It runs nothing and creates no schema in PostgreSQL.
+
+    `codec`: of the user's app, if there is one.
+    """
     app = _app(database, schema, serves, worker=False)
-    runtime_of(app).creates = False
+    runtime = runtime_of(app)
+    runtime.creates, runtime.codec = False, codec or runtime.codec
     return app
 
 
 def _app(database: str, schema: str | None, serves: bool, *, worker: bool = True) -> App:
     try:
-        return App(Database(database, schema), tokens=() if serves else WITHOUT_HTTP, worker=worker)
+        tokens = () if serves else WITHOUT_HTTP
+        given = {"codec": codec_in_environment(), "redact": redaction_in_environment()}
+        return App(Database(database, schema), tokens=tokens, worker=worker, **given)
     except ValueError as error:  # invalid tokens in the environment
         raise Refused(str(error)) from None
 
@@ -97,7 +107,8 @@ def on(app: App, work: Callable[[App], Awaitable[T]]) -> T:
 
     async def main() -> T:
         async with app:
-            return await work(app)
+            with redacting(runtime_of(app).redact):
+                return await work(app)
 
     return asyncio.run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from romancy.api.workflow import Workflow
@@ -20,10 +21,12 @@ from romancy.explain.near_misses import Case, Reason, filter_of, reasons
 from romancy.explain.ownership import has_worker, owner_of
 from romancy.handle import WorkflowHandle
 from romancy.obstacles import queue_wait, with_cuts
+from romancy.question_verbs import to_question
 from romancy.records import BulkResult, InstanceFilter, to_histories, to_instance, to_wait
 from romancy.searches import to_search
 from romancy.sending import to_receipt
 from romancy.service import runtime_of
+from romancy.standings import open_of
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
 from romancy.storage.protocol import Storage
@@ -76,7 +79,10 @@ class DatabaseTarget:
             yield part.result
 
     async def standing(self, id: str) -> Standing:
-        storage, snapshot = self._runtime.engine.storage, await self.stored(id)
+        storage, snapshot = self._runtime.engine.storage, await self._snapshot(id)
+        if snapshot.problem is not None:  # some values can't be opened here; the catalog says which
+            row = await storage.catalog.instance(id) or snapshot.row
+            snapshot = replace(snapshot, row=row, history=await storage.catalog.history(id))
         row = snapshot.row
         stored = await storage.catalog.all_waits(id, 1000)
         misfits = {(event, op): error for event, op, error in await storage.catalog.misfits(id)}
@@ -85,6 +91,7 @@ class DatabaseTarget:
         history = to_histories(snapshot.history)
         waits = await with_cuts(storage.catalog, row.created_at, list(map(to_wait, stored)))
         found = await reasons(self._app, case, [*zip(waits, map(filter_of, stored), strict=True)])
+        asking = [row for row, wait in zip(stored, waits, strict=True) if wait.kind == "answer"]
         if row.status == "queued":
             found = [Reason(await queue_wait(storage, self._runtime.registry, row, case.now)), *found]
         return Standing(
@@ -95,6 +102,7 @@ class DatabaseTarget:
             undone(history),
             leading_to_end(history, Failure.decode(row.error).culprits if row.error else None),
             has_undone(history),
+            list(map(to_question, await open_of(self._runtime, asking))),
         )
 
     async def _inside(self, snapshot: Snapshot) -> Inside:
@@ -109,6 +117,12 @@ class DatabaseTarget:
         return Inside(owner, worker, attempts, is_cancelling, len(snapshot.deliveries), others)
 
     async def stored(self, id: str) -> Snapshot:
+        snapshot = await self._snapshot(id)
+        if snapshot.problem is not None:
+            raise snapshot.problem
+        return snapshot
+
+    async def _snapshot(self, id: str) -> Snapshot:
         engine = self._runtime.engine
 
         async def read() -> Snapshot:

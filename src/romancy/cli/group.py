@@ -15,15 +15,21 @@ import click
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "demo": ("demo:demo", "Watch a demo: workflows wait, a worker is killed, nothing is lost."),
+        "init": ("project:init", "Write a new project that runs: a workflow, its tests, a Dockerfile."),
         "run": ("workers:run", "Run a workflow to completion and print its result."),
         "worker": ("workers:worker", "Run a worker for the workflows of one or more modules."),
         "serve": ("server:serve", "Accept events, serve the control API, and run the workflows."),
+        "mcp": (
+            "romancy.contrib.mcp.command:mcp",
+            "Offer workflows to AI agents as tools (MCP), or a view for operators.",
+        ),
         "check": ("check:check", "Check workflow code for clocks, randomness and I/O."),
     },
     "Inspect": {
         "list": ("lists:list_", "List instances, newest first."),
         "show": ("lists:show", "Show an instance with its waits and history."),
         "why": ("why:why", "Explain what an instance waits for and which events came close."),
+        "doctor": ("doctor:doctor", "Say what is wrong with a database or a server, and how to fix it."),
         "waits": ("lists:waits", "List open waits."),
         "schedules": ("schedules:schedules", "List schedules; pause, resume, trigger or delete one."),
         "events": ("events:events", "List events, newest first, or which old ones are kept for whom."),
@@ -34,6 +40,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "workers": ("desk:workers", "List workers: where they run, which workflows they have, and their load."),
         "replay": ("replays:replay", "Replay the history of an instance with the current code."),
         "viewer": ("live:viewer", "Serve the viewer, a web page for a database, without a worker."),
+        "tail": ("emissions:tail", "Follow what an instance emits, on one topic or on all, until it ends."),
         "top": ("live:top", "Watch instances, open waits and upcoming timers."),
     },
     "Control": {
@@ -51,7 +58,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "copy": ("databases:copy", "Copy a SQLite database to PostgreSQL."),
     },
 }
-"""Commands by section: each with its location below this package and the first line of its help."""
+"""Commands by section: each with its location, usually below this package, and the first line of its help."""
 _WHERE = {name: where for commands in SECTIONS.values() for name, (where, _) in commands.items()}
 
 
@@ -65,7 +72,11 @@ class Romancy(click.Group):
         if cmd_name not in _WHERE:
             return None
         module, _, attribute = _WHERE[cmd_name].partition(":")
-        return getattr(import_module(f"romancy.cli.{module}"), attribute)
+        try:
+            found = import_module(module if module.startswith("romancy.") else f"romancy.cli.{module}")
+        except ModuleNotFoundError as error:  # of an optional package: the error says how to install it
+            raise click.ClickException(str(error)) from error
+        return getattr(found, attribute)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _WHERE))

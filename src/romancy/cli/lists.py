@@ -31,8 +31,10 @@ from romancy.core.attributes import write_attribute
 from romancy.core.clock import SystemClock
 from romancy.core.filters import Filter
 from romancy.core.model import from_us
+from romancy.core.token_usage import total_usage, usage_of
 from romancy.core.versions import stored_name
-from romancy.records import Act, HistoryEntry, Instance, InstanceFilter, Page, Wait, scheduled_by
+from romancy.explain.origins import scheduled_by
+from romancy.records import Act, HistoryEntry, Instance, InstanceFilter, Page, Wait
 
 T = TypeVar("T")
 _DETAIL = 200
@@ -125,7 +127,8 @@ def show(id: str, options: TargetOptions, as_json: bool) -> None:
         return
     screen, now = Screen(), present()
     counted = undone_words(instance, undone(history))
-    facts = {"steps": counted, "not undone": not_undone(instance)}
+    used = total_usage(entry.result for entry in history)
+    facts = {"steps": counted, "not undone": not_undone(instance), "used": "" if used is None else str(used)}
     screen.facts({**header(instance, now), **{name: text for name, text in facts.items() if text}})
     if instance.waits:
         screen.heading("waits")
@@ -172,6 +175,7 @@ def header(instance: Instance, now: datetime) -> dict[str, str]:
         "attributes": " ".join(
             f"{name}={clean(write_attribute(found))}" for name, found in instance.attributes.items()
         ),
+        "headers": " ".join(clean(f"{name}={text}") for name, text in instance.headers.items()),
         "view": "" if instance.view is None else value(instance.view),
         "started": when(instance.started_at, now),
         "finished": when(instance.finished_at, now),
@@ -246,6 +250,8 @@ def _entry_row(entry: HistoryEntry, now: datetime, retried: datetime | None) -> 
     marks = [] if retried is None else [f"(retried {clock_time(retried, now)})"]
     if entry.transactional:
         marks.append("(in one transaction)" if entry.error is None else "(rolled back)")
+    if (used := usage_of(entry.result)) is not None:
+        marks.append(f"({used})")
     detail = " ".join(filter(None, [*marks, _detail(entry)]))
     return (str(entry.n), when(entry.at, now), entry.kind, clean(entry.operation), detail)
 

@@ -145,6 +145,32 @@ def app_of(module: ModuleType, name: str | None = None) -> App | None:
     return next(iter(apps.values())) if len(apps) == 1 else None
 
 
+def codec_in_environment() -> Any:
+    """Return the codec that ROMANCY_CODEC names (`shop:codec`); None if it names none."""
+    target = os.environ.get("ROMANCY_CODEC")
+    if not target:
+        return None
+    name, colon, wanted = target.rpartition(":")
+    found: Any = getattr(load(name), wanted, None) if colon else None
+    if not all(hasattr(found, member) for member in ("name", "encode", "decode")):
+        raise Refused(f"ROMANCY_CODEC={target!r} does not name a codec; write MODULE:OBJECT, as in shop:codec")
+    return found
+
+
+def redaction_in_environment() -> Any:
+    """Return what ROMANCY_REDACT says: names of fields (`password,card.number`), or a function (`shop:redact`)."""
+    target = os.environ.get("ROMANCY_REDACT")
+    if not target:
+        return None
+    name, colon, wanted = target.rpartition(":")
+    if not colon:
+        return [field.strip() for field in target.split(",") if field.strip()]
+    found: Any = getattr(load(name), wanted, None)
+    if not callable(found):
+        raise Refused(f"ROMANCY_REDACT={target!r} does not name a function; write MODULE:FUNCTION, or names of fields")
+    return found
+
+
 def register(app: App, *found: ModuleType | Workflow[..., Any]) -> None:
     """Register workflows with an app. Report invalid ones as one line, because the user must fix them."""
     try:

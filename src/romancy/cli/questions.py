@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
 
 import click
 
@@ -10,8 +13,15 @@ from romancy.cli.lists import cursor_option, limit_option, present
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
-from romancy.cli.words import clean, when
+from romancy.cli.words import clean, either, one_line, place, when
+from romancy.core.answers import shape_of
+from romancy.core.questions import operation_of
+from romancy.question_verbs import QuestionRecord
+from romancy.records import Wait
 from romancy.standings import operator_for
+
+_TEXT = 80
+"""Characters of a text that are shown."""
 
 
 @click.command()
@@ -27,10 +37,12 @@ def questions(limit: int, cursor: str | None, options: TargetOptions, as_json: b
         return
     now = present()
     Screen().table(
-        ("question", "people", "instance", "workflow", "asked", "expires", "id"),
+        ("question", "about", "answer", "people", "instance", "workflow", "asked", "expires", "id"),
         [
             (
                 clean(row.title),
+                one_line(row.text, _TEXT),
+                one_line(shape_of(row.schema), _TEXT) if row.schema else "",
                 clean(", ".join(row.people)),
                 clean(row.instance_id),
                 clean(row.workflow),
@@ -40,12 +52,37 @@ def questions(limit: int, cursor: str | None, options: TargetOptions, as_json: b
             )
             for row in page.items
         ],
-        drop=("id", "workflow", "asked", "expires"),
+        drop=("workflow", "asked", "expires", "about", "answer", "id"),
     )
     if page.cursor is not None:
         note(f"there are more; add --cursor {page.cursor}")
     if not page.items:
         note("no workflow waits for an answer")
+
+
+def question_of(wait: Wait, questions: Sequence[QuestionRecord]) -> QuestionRecord | None:
+    """Return the question whose answer a wait is for."""
+    if wait.kind != "answer":
+        return None
+    ask_id = operation_of(wait.subject or "")
+    return next((question for question in questions if question.ask_id == ask_id), None)
+
+
+def show_question(screen: Screen, wait: Wait, question: QuestionRecord, now: datetime) -> None:
+    """Show a wait for the answer to a question, and how to answer it."""
+    screen.heading(f"question {clean(question.ask_id)}")
+    facts = {
+        "for": clean(f"{either(question.people)} to answer {question.title!r}"),
+        "text": one_line(question.text, 300),
+        "answer": clean(shape_of(question.schema)) if question.schema else "",
+        "since": when(question.asked_at, now),
+        "until": when(wait.due_at, now) or "forever: it has no timeout",
+        "line": place(wait.location),
+    }
+    screen.facts({name: text for name, text in facts.items() if text})
+    words = ["romancy", "answer", question.instance_id, question.people[0]]
+    given = f"DATA --ask-id {shlex.quote(question.ask_id)}"
+    screen.say(clean(f"`{shlex.join(words)} {given}` answers in place of {question.people[0]}"))
 
 
 @click.command()
@@ -60,6 +97,9 @@ def answer(
 ) -> None:
     """Answer a question in place of a person. DATA is JSON.
 
+    `romancy questions` shows what an answer looks like. The workflow may have checks of its own: if they refuse the
+    answer, the question stays open.
+
     \b
       romancy answer order-7 ann@x.org '{"approved": true}'
     """
@@ -73,4 +113,4 @@ def answer(
         await target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=chosen)
 
     options.do(work)
-    note("the answer is stored")
+    note("the answer is stored; `romancy questions` still lists the question if the workflow refuses it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 import click
@@ -55,6 +56,8 @@ def replay(
     code, app = code_of(modules)
     if app is not None and is_default("database") and options.url is None:
         options = TargetOptions(app.database, runtime_of(app).database.schema)
+    if app is not None:
+        options = replace(options, codec=runtime_of(app).codec)
     if id is not None:
         snapshot = options.do(lambda target: target.stored(id))
         _replay_one(definition_of(pick(code, snapshot.row.workflow, modules)), snapshot)
@@ -65,16 +68,34 @@ def replay(
 
 
 def _replay_one(definition: WorkflowDefinition, snapshot: Snapshot) -> None:
+    found = judge(definition, snapshot)
+    if found.sides is not None:
+        screen = Screen()
+        screen.say(found.text, "bold red")
+        screen.facts({"recorded": clean(found.sides[0]), "the code": clean(found.sides[1])})
+        raise click.exceptions.Exit(1)
+    click.echo(f"ok: {found.text}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the code follows a history."""
+
+    text: str
+    sides: tuple[str, str] | None = None
+    """If it does not: what is recorded, and what the code does instead."""
+
+
+def judge(definition: WorkflowDefinition, snapshot: Snapshot) -> Verdict:
+    """Replay the history of an instance. Nothing is executed or stored."""
     row, history = snapshot.row, snapshot.fed
     has_begun = bool(history or snapshot.waits or row.status in FINAL)
     found = run_through(instance_of(definition, row), history, observe=False, has_begun=has_begun)
     sides = difference(found, row)
     if sides is not None:
-        screen = Screen()
-        screen.say(f"the code no longer follows the history of {clean(row.id)}", "bold red")
-        screen.facts({"recorded": clean(sides[0]), "the code": clean(sides[1])})
-        raise click.exceptions.Exit(1)
-    click.echo(f"ok: the code follows the history ({plural(len(history), 'entry')}); {_stand(found, row.status)}")
+        return Verdict(f"the code no longer follows the history of {clean(row.id)}", sides)
+    count = plural(len(history), "entry")
+    return Verdict(f"the code follows the history ({count}); {_stand(found, row.status)}")
 
 
 def _stand(found: Replay, now: Status) -> str:

@@ -17,7 +17,8 @@ from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, relative, when
 from romancy.core.schedules import Times, options_in_words
 from romancy.errors import InvalidInput
-from romancy.records import Instance, ScheduleRecord, scheduled_by
+from romancy.explain.origins import scheduled_by
+from romancy.records import Instance, ScheduleRecord
 from romancy.verbs import Verbs
 
 

@@ -56,11 +56,14 @@ class Screen:
         drop: Sequence[str] = (),
         struck: Collection[int] = (),
     ) -> None:
-        """Print rows with headings. On a narrow terminal, omit the columns in `drop`, first one first.
+        """Print rows with headings; without rows, print nothing.
 
-        The rows with the numbers in `struck` are struck through on a terminal.
+        On a narrow terminal, the columns in `drop` are omitted, first one first.
+        On any terminal, the rows with the numbers in `struck` are struck through.
         """
         lines = list(map(tuple, rows))
+        if not lines:
+            return
         if self._console.is_terminal:
             self._rich_table(columns, lines, drop, struck)
             return
@@ -157,11 +160,12 @@ def note(text: str) -> None:
 
 def print_json(answer: Any) -> None:
     """Print one JSON document, with times as ISO 8601 in UTC."""
-    text = json.dumps(answer, indent=2, ensure_ascii=False, default=_plain)
+    text = json.dumps(answer, indent=2, ensure_ascii=False, default=plain)
     click.echo(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
-def _plain(given: object) -> Any:
+def plain(given: object) -> Any:
+    """Return a record as JSON, one level deep."""
     if isinstance(given, datetime):
         return given.isoformat()
     if is_dataclass(given) and not isinstance(given, type):

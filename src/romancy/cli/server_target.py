@@ -16,6 +16,7 @@ from romancy.core.ids import check_id, new_id
 from romancy.core.model import Event, to_us
 from romancy.core.versions import bare_name
 from romancy.explain.near_misses import Case, reasons
+from romancy.question_verbs import QuestionRecord
 from romancy.records import BulkResult, InstanceFilter, Wait
 from romancy.searches import to_json
 from romancy.storage.protocol import Storage
@@ -78,7 +79,22 @@ class ServerTarget:
             undone(facts),
             leading_to_end(facts, None),
             has_undone(facts),
+            await self._questions(id, sum(wait.kind == "answer" for wait in instance.waits)),
         )
+
+    async def _questions(self, id: str, wanted: int) -> Sequence[QuestionRecord]:
+        """Return the open questions of an instance, as far as they are among the first ones of the server."""
+        found: list[QuestionRecord] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            if len(found) >= wanted:
+                break
+            page = await self._client.list_questions(limit=_PAGE, cursor=cursor)
+            found += [question for question in page.items if question.instance_id == id]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
 
     async def delete_declared(self, name: str) -> None:
         raise Refused("--declared needs the database; give it with -d")
@@ -90,6 +106,7 @@ class ServerTarget:
         raise Refused(_NEEDS_DATABASE)
 
 
+_PAGE, _MOST_PAGES = 200, 5
 _NEEDS_DATABASE = "replay needs the stored history, which a server does not expose; give the database with -d"
 
 

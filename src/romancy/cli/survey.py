@@ -126,6 +126,8 @@ class Survey:
         if snapshot is None or snapshot.row.status in FINAL:  # it has ended meanwhile
             alike.count -= 1
             return
+        if snapshot.problem is not None:
+            raise snapshot.problem
         alike.replayed += 1
         self.replayed += 1
         found = _replayed(self.code[snapshot.row.workflow], snapshot)

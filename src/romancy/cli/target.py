@@ -10,8 +10,9 @@ from romancy.api.workflow import Workflow
 from romancy.core.model import Event
 from romancy.core.operations import undone_by
 from romancy.explain.near_misses import Reason
+from romancy.question_verbs import QuestionRecord
 from romancy.records import BulkResult, HistoryEntry, Instance, InstanceFilter, Receipt
-from romancy.storage.batch import Attempt
+from romancy.storage.attempts import Attempt
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Snapshot, WorkerRow
 from romancy.verbs import Handle, Verbs
@@ -53,6 +54,8 @@ class Standing:
     """What a retry would repeat."""
     has_undone: bool = False
     """Whether it has begun to undo its steps."""
+    questions: Sequence[QuestionRecord] = ()
+    """The questions to people whose answers it waits for."""
 
 
 class Target(Protocol):

@@ -39,6 +39,8 @@ class TargetOptions:
     schema: str | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
+    codec: Any = None
+    """The codec of the user's app, if it is known."""
 
     def do(self, work: Callable[[Target], Awaitable[T]], *, create: bool = False) -> T:
         """Do work on the target. A database must exist, unless `create` is set."""
@@ -47,7 +49,8 @@ class TargetOptions:
         (refuse_memory if create else check_exists)(self.database)
         file = file_of(self.database)
         is_new = file is not None and not file.exists()
-        answer = on(app_without_worker(self.database, self.schema), lambda app: _by_name(work(DatabaseTarget(app))))
+        app = app_without_worker(self.database, self.schema, codec=self.codec)
+        answer = on(app, lambda app: _by_name(work(DatabaseTarget(app))))
         if is_new:
             note(f"created the database {self.database!r}")
         return answer

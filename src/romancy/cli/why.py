@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 from romancy.cli.children import awaited, is_replaced_with_parent
 from romancy.cli.endings import not_undone, undone_words, way_on
 from romancy.cli.lists import present
+from romancy.cli.questions import question_of, show_question
 from romancy.cli.queues import queued_words
 from romancy.cli.schedules import scheduled_words
 from romancy.cli.screen import Screen, json_option, print_json
@@ -37,8 +38,10 @@ from romancy.core.versions import stored_name
 from romancy.errors import CompensationFailed, KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
+from romancy.question_verbs import QuestionRecord
 from romancy.records import CODE, HistoryEntry, Instance, Wait
-from romancy.storage.batch import BODY, Attempt
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import BODY
 
 
 @click.command()
@@ -51,37 +54,60 @@ def why(id: str, options: TargetOptions, as_json: bool) -> None:
     With a database, it also shows which worker runs or holds the instance and whether that worker is alive.
     """
 
-    async def work(target: Target) -> tuple[Standing, list[str], bool]:
-        found = await target.standing(id)
-        children = await awaited(target.verbs, [reason.wait for reason in found.reasons])
-        return found, children, await is_replaced_with_parent(target, found)
-
-    standing, children, is_replaced = options.do(work)
-    instance, inside, now = standing.instance, standing.inside, present()
-    name = stored_name(instance.workflow, instance.version)
-    lines = [
-        *scheduled_words(instance),
-        *_state(standing, now, is_replaced=is_replaced),
-        *children,
-        *_pending(instance, inside),
-    ]
+    found = options.do(lambda target: explain(target, id))
     if as_json:
-        head = {"instance_id": instance.instance_id, "workflow": name, "status": instance.status}
-        until = from_us(inside.worker.until) if inside and inside.worker else None
-        waits = [_wait(reason, now) for reason in standing.reasons]
-        runner = {"worker": inside.owner if inside else None, "lease_until": until}
-        print_json({**head, **runner, "says": lines, "waits": waits})
+        print_json(found.as_json())
         return
+    instance, inside, now, name = found.standing.instance, found.standing.inside, found.now, found.name
     screen = Screen()
     names = {"instance": clean(instance.instance_id), "workflow": clean(name), "status": instance.status}
     about = clean(instance.description or "") if instance.status not in FINAL else ""
     screen.facts({**names, "about": about} if about else names)
-    for line in lines:
+    for line in found.lines:
         screen.say(line)
-    timers = [reason.wait for reason in standing.reasons if _ASYNCIO_TIMER.match(reason.wait.wait_id)]
+    timers = [reason.wait for reason in found.standing.reasons if _ASYNCIO_TIMER.match(reason.wait.wait_id)]
     reported = [attempt.op or CODE for attempt in inside.attempts if attempt.crashes] if inside else []
-    for reason in standing.reasons:
-        _show(screen, reason, timers, reported, now)
+    for reason in found.standing.reasons:
+        question = question_of(reason.wait, found.standing.questions)
+        if question is None:
+            _show(screen, reason, timers, reported, now)
+        else:
+            show_question(screen, reason.wait, question, now)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an instance waits for, and why: the facts, and what to say about them."""
+
+    standing: Standing
+    lines: Sequence[str]
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        return stored_name(self.standing.instance.workflow, self.standing.instance.version)
+
+    def as_json(self) -> dict[str, object]:
+        instance, inside = self.standing.instance, self.standing.inside
+        head = {"instance_id": instance.instance_id, "workflow": self.name, "status": instance.status}
+        until = from_us(inside.worker.until) if inside and inside.worker else None
+        waits = [_wait(reason, self.standing.questions, self.now) for reason in self.standing.reasons]
+        runner = {"worker": inside.owner if inside else None, "lease_until": until}
+        return {**head, **runner, "says": self.lines, "waits": waits}
+
+
+async def explain(target: Target, id: str) -> Explanation:
+    """Find out what an instance waits for, and which events came close."""
+    standing = await target.standing(id)
+    children = await awaited(target.verbs, [reason.wait for reason in standing.reasons])
+    is_replaced, now = await is_replaced_with_parent(target, standing), present()
+    lines = [
+        *scheduled_words(standing.instance),
+        *_state(standing, now, is_replaced=is_replaced),
+        *children,
+        *_pending(standing.instance, standing.inside),
+    ]
+    return Explanation(standing, lines, now)
 
 
 _ASYNCIO_TIMER = re.compile(r"timer:\d+$")
@@ -135,10 +161,11 @@ def _until(wait: Wait, timers: Sequence[Wait], now: datetime) -> str:
     return f"no timeout of its own; an asyncio.timeout around it can end it ({ends}{more})"
 
 
-def _wait(reason: Reason, now: datetime) -> dict[str, object]:
-    wait = reason.wait
+def _wait(reason: Reason, questions: Sequence[QuestionRecord], now: datetime) -> dict[str, object]:
+    wait, question = reason.wait, question_of(reason.wait, questions)
     left = None if wait.due_at is None else (wait.due_at - now).total_seconds()
-    return {**vars(wait), "seconds_left": left, "near": reason.near}
+    shown: dict[str, object] = {**vars(wait), "seconds_left": left, "near": reason.near}
+    return shown if question is None else {**shown, "question": question}
 
 
 def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]:
@@ -165,6 +192,13 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
             f"not undone: {not_undone(instance)}",
             f"fix the cause, then `romancy resume {id}` tries the failed undos again, and goes on "
             f"(`romancy cancel {id}` gives up all that is not undone)",
+        ]
+    if instance.status == "blocked" and instance.error and "missing" in instance.error:
+        return [
+            f"it is blocked: the worker that tried it lacks the key {clean(instance.error['missing'])!r}",
+            *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            "a worker that has the key continues it by itself: add the key to the codec of the app, and restart it "
+            f"(or `romancy cancel {id}`)",
         ]
     if instance.status == "blocked":
         return [
@@ -271,7 +305,10 @@ def _attempt(attempt: Attempt, alive: bool, now: datetime) -> str:
 
 
 def _error(attempt: Attempt) -> str:
-    return Failure.decode(attempt.error).message if attempt.error else "no reason is recorded"
+    if attempt.error is None:
+        return "no reason is recorded"
+    failure = Failure.decode(attempt.error)
+    return f"{failure.error_type}: {failure.message}" if failure.error_type else failure.message
 
 
 def _pending(instance: Instance, inside: Inside | None) -> list[str]:

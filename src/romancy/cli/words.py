@@ -11,6 +11,7 @@ from typing import Any
 
 from romancy.core.durations import span
 from romancy.core.model import Status
+from romancy.core.questions import operation_of
 from romancy.core.visible import printable
 from romancy.records import CODE, Wait
 
@@ -93,11 +94,18 @@ def wanted(wait: Wait) -> str:
     if wait.kind == "queue":
         return f"its turn in queue {clean(wait.wait_id)}"
     if wait.kind == "answer":
-        return clean(f"an answer to {(wait.subject or '').rpartition('.')[0]}")
+        return clean(f"the answer to {operation_of(wait.subject or '')}")
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]
     return clean(" ".join(filter(None, parts)))
+
+
+def either(people: Sequence[str]) -> str:
+    """Name people of whom one is meant: `ann or bob`, `ann, bob, eve or one of 4 others`."""
+    if len(people) > 3:
+        return f"{', '.join(people[:3])} or one of {plural(len(people) - 3, 'other')}"
+    return " or ".join(people)
 
 
 def shown_builds(builds: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 client.py    the verbs
 outside.py   the verbs for the inbox, questions, sinks and workers
 events.py    events to send
+emissions.py what an instance emits
 handle.py    one instance on a server
 wire.py      requests and retries; the only module that uses httpx
 requests.py  URLs, and a workflow's arguments as JSON

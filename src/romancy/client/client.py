@@ -175,6 +175,10 @@ class Client(OutsideVerbs):
         )
         return responses.read(self.url, (await self._ask(call, retry_for)).content, responses.to_ending)
 
+    def listen(self, path: str, instance_id: str, after: Callable[[], int]) -> AsyncGenerator[str | None]:
+        """Yield the lines of a stream, again and again. For handles."""
+        return self._wire.listen(lambda: self._call("GET", path, About(instance_id), {"after": after()}))
+
     # --- events, cancel, resume, retry ------------------------------------------------------------------------------
     async def send_event(
         self,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+from romancy.client.emissions import follow
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND, STOPPED, Duration, Status, duration_us
 from romancy.core.outcome import Outcome
 from romancy.core.published import read_view
+from romancy.emission_records import Emission, check_wanted
 from romancy.records import Instance
 
 R_co = TypeVar("R_co", covariant=True)
@@ -34,6 +36,7 @@ class _Client(Protocol):
     async def get_instance(self, instance_id: str) -> Instance: ...
     async def cancel_workflow(self, instance_id: str, *, reason: str | None = None) -> bool: ...
     async def retry_workflow(self, instance_id: str, /) -> object: ...
+    def listen(self, path: str, instance_id: str, after: Callable[[], int]) -> AsyncGenerator[str | None]: ...
 
 
 class RemoteHandle(Generic[R_co]):
@@ -80,6 +83,19 @@ class RemoteHandle(Generic[R_co]):
         found = (await self._client.get_instance(self.instance_id)).view
         return None if found is None else read_view(json.dumps(found).encode(), model, self.instance_id)
 
+    @overload
+    def emitted(self, topic: str | None = None, /, *, model: type[T], after: int = 0) -> AsyncIterator[Emission[T]]: ...
+    @overload
+    def emitted(self, topic: str | None = None, /, *, after: int = 0) -> AsyncIterator[Emission[Any]]: ...
+    def emitted(self, topic: str | None = None, /, *, model: Any = Any, after: int = 0) -> AsyncIterator[Emission[Any]]:
+        """What it has emitted on a topic, or on all, and then emits, until it has ended.
+
+        Values come in order, without gaps. If the connection is lost, it goes on where it was, for as long as
+        `retry_for` says.
+        """
+        topic, after = check_wanted(topic, after)
+        return follow(self._client.listen, self.instance_id, topic, model, after)
+
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask it to stop: its code sees `asyncio.CancelledError` and can clean up. False if it had already ended."""
         return await self._client.cancel_workflow(self.instance_id, reason=reason)
@@ -93,5 +109,5 @@ class RemoteHandle(Generic[R_co]):
 def _outcome(found: Mapping[str, Any]) -> Outcome:
     error: Mapping[str, Any] = found["error"] or {}
     kind, message, traceback = (str(error.get(name, "")) for name in ("type", "message", "traceback"))
-    failure = Failure(kind, message, traceback, not_undone=error.get("not_undone"))
+    failure = Failure(kind, message, traceback, missing=error.get("missing"), not_undone=error.get("not_undone"))
     return Outcome(found["status"], json.dumps(found["output"]).encode(), failure)

@@ -184,6 +184,7 @@ def to_instance(item: Mapping[str, Any]) -> Instance:
         queue=item.get("queue"),
         key=item.get("key"),
         priority=item.get("priority", 0),
+        headers=item.get("headers", {}),
         acts=tuple(Act(a["verb"], a["who"], _time(a["at"])) for a in item.get("acts", ())),  # not in lists
     )
 
@@ -294,7 +295,7 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
 def to_question(item: Mapping[str, Any]) -> QuestionRecord:
     expires_at = None if item["expires_at"] is None else _time(item["expires_at"])
     about = item["title"], item["text"], tuple(item["people"]), _time(item["asked_at"]), expires_at
-    return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about)
+    return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about, item.get("schema", {}))
 
 
 def to_worker(item: Mapping[str, Any]) -> WorkerRecord:

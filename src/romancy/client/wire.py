@@ -9,8 +9,8 @@ import os
 import random
 import socket
 import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -27,6 +27,9 @@ _AT_ONCE = 100
 """Maximum of requests under way, without those that wait for a result; further ones queue."""
 _IDLE = 3.0
 """Seconds an idle connection is kept: less than servers do, so that they don't close it first."""
+
+_QUIET = 30.0
+"""Seconds without a sign of life after which a stream counts as broken, in addition to the time for an answer."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,46 @@ class Wire:
                 _logger.debug("retrying %s %s in %.1f s: %s", call.method, call.path, delay, again.error)
             await asyncio.sleep(delay)
 
-    async def _attempt(self, call: Call) -> Reply:
+    async def listen(self, call: Callable[[], Call]) -> AsyncGenerator[str | None]:
+        """Yield the lines of an endless answer. When it breaks off, yield None, and send the next call."""
+        begun, attempts = stopwatch(), 0
+        while True:
+            attempts += 1
+            made = call()
+            try:
+                async with aclosing(self._lines(made)) as lines:
+                    async for line in lines:
+                        begun, attempts = stopwatch(), 1
+                        yield line
+                raise _Again(ServerUnreachable(f"the server at {self.url} ended the stream{made.about}"))
+            except _Again as again:
+                delay = pause(attempts, again.wanted, self._retry_for - (stopwatch() - begun), random.random())
+                if delay is None:
+                    raise again.error from again.__cause__
+            yield None
+            await asyncio.sleep(delay)
+
+    async def _lines(self, call: Call) -> AsyncGenerator[str]:
+        with self._translated(call):
+            async with self._http.stream(
+                call.method,
+                self._url_of(call),
+                headers={"accept": "text/event-stream"},
+                timeout=httpx.Timeout(self._timeout, read=self._timeout + _QUIET, pool=None),
+            ) as answer:
+                if answer.headers.get("content-type", "").startswith("text/event-stream"):
+                    async for line in answer.aiter_lines():
+                        yield line
+                    return
+                await answer.aread()
+                self._read(call, answer)  # raises an error for a refusal
+                raise not_romancy(self.url, f"{call.method} {call.path} is not a stream")
+
+    @contextmanager
+    def _translated(self, call: Call) -> Generator[None]:
+        """Turn httpx's errors into ours."""
         try:
-            async with AsyncExitStack() as stack:
-                if not call.lasts:
-                    await stack.enter_async_context(self._turns)
-                answer = await self._request(call)
+            yield
         except httpx.TimeoutException as error:
             text = f"the server at {self.url} did not answer within {self._timeout + call.lasts:g} s{call.about}"
             raise _Again(ServerUnreachable(text)) from error
@@ -112,13 +149,23 @@ class Wire:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise unreachable from error
             raise _Again(unreachable) from error
+
+    async def _attempt(self, call: Call) -> Reply:
+        with self._translated(call):
+            async with AsyncExitStack() as stack:
+                if not call.lasts:
+                    await stack.enter_async_context(self._turns)
+                answer = await self._request(call)
         return self._read(call, answer)
 
-    async def _request(self, call: Call) -> httpx.Response:
+    def _url_of(self, call: Call) -> str:
         query = urlencode({name: value for name, value in call.query.items() if value is not None}, doseq=True)
+        return f"{self.url}{call.path}{'?' if query else ''}{query}"
+
+    async def _request(self, call: Call) -> httpx.Response:
         return await self._http.request(
             call.method,
-            f"{self.url}{call.path}{'?' if query else ''}{query}",
+            self._url_of(call),
             content=call.body,
             headers=list(call.headers),
             timeout=httpx.Timeout(self._timeout, read=self._timeout + call.lasts, pool=None),

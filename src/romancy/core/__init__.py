@@ -12,6 +12,7 @@ if it does not, `divergence` reports it.
     compensation.py what an instance owes to undo, and how that is undone
     body.py        runs the user's function, from its input to its result
     loop.py        the deterministic event loop the code runs on
+    anyio_backend.py makes anyio deterministic on that loop
     operations/    what the code can ask for, one file for each kind
     run.py         one run: its number, the ids of its operations, the length of its history
     continuation.py what an instance goes on with when it continues as new
@@ -26,6 +27,7 @@ if it does not, `divergence` reports it.
     divergence.py  errors for code that no longer follows its history
     patches.py     which way a run takes where its code was changed
     published.py   what an instance shows of itself: its view and its attributes
+    emitted.py     checks and encodes what is emitted
     attributes.py  checks and encodes attributes
     declared_attributes.py attributes that the arguments of a start give
     eviction.py    stops code that must leave memory, without letting it act
@@ -37,6 +39,8 @@ if it does not, `divergence` reports it.
     round_trip.py  whether a value comes back equal and with the same types
     failure.py     exceptions in stored form
     raised.py      finds the current class of a recorded exception
+    payloads.py    what a codec for stored values has to be
+    redaction.py   what people do not see of values
     filters.py     which event fits which wait, beyond its type
     strict_json.py reads JSON from outside, strictly
     events.py      creates and checks outgoing events
@@ -46,6 +50,7 @@ if it does not, `divergence` reports it.
     questions.py   questions to people, as they are stored
     tickets.py     the signed part of a link, with which a person answers
     forms.py       a type as a form, and what was sent with it
+    answers.py     answers as JSON: whether they fit what was asked
     same_event.py  whether two events with the same source and id have the same content
     queues.py      queues, their limits, and the places of instances in them
     places.py      where the instance of a start waits
@@ -56,6 +61,7 @@ if it does not, `divergence` reports it.
     sinks.py       sinks as the engine sees them
     cloudevents.py events as requests: CloudEvents over HTTP
     schedules.py   when schedules tick, and what becomes of ticks that are due
+    token_usage.py tokens that recorded results say they used
     model.py       events, statuses, durations
     timestamps.py  RFC 3339 times
     durations.py   formats durations for people

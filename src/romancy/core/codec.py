@@ -127,6 +127,10 @@ class Wire:
             shape = _named(self._annotation)
         return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
+    def json_schema(self) -> dict[str, Any]:
+        """Return the type as JSON Schema. Raise pydantic's error if it has none."""
+        return self._adapter.json_schema()
+
     def write(self, value: Any, known: bool = False) -> bytes:
         """Write a value. `known`: it contains only scalars of exactly the annotated types."""
         try:

@@ -28,6 +28,22 @@ def left_history(instance: str, workflow: str, recorded: str, asked: str) -> Non
     )
 
 
+_VERBS = {Kind.EVENT_SENT: ("send", "sent"), Kind.EMITTED: ("emit", "emitted")}
+
+
+def unlike(instance: str, workflow: str, mark: Entry | None, kind: Kind, op: str, made: bytes) -> NonDeterminismError:
+    """Return the error for code that sends or emits something else than what it did before, which is `mark`."""
+    does, done = _VERBS[kind]
+    recorded = f"nothing was {done} as {op}" if mark is None else name_of(mark)
+    return left_history(instance, workflow, recorded, f"{does}s {made.decode()}")
+
+
+def unmade(instance: str, workflow: str, mark: Entry) -> NonDeterminismError:
+    """Return the error for code that does not send or emit what it did before."""
+    verb = "emit" if mark.kind == Kind.EMITTED else "send"
+    return left_history(instance, workflow, name_of(mark), f"did not {verb} it")
+
+
 def explain(error: BaseException) -> BaseException:
     """Replace asyncio's error for a foreign future with one that says what to do."""
     if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):

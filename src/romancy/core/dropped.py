@@ -32,7 +32,7 @@ def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Dropped | None]
 class Dropped:
     """What the retries of an instance dropped. It has happened all the same: calls ran, and events were sent."""
 
-    __slots__ = ("_calls", "_sent", "at", "numbers", "retries")
+    __slots__ = ("_calls", "_emitted", "_sent", "at", "numbers", "retries")
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -41,6 +41,7 @@ class Dropped:
         """When the instance was last retried."""
         self._calls: dict[str, int] = {}
         self._sent: dict[str, list[tuple[int, bytes | None]]] = {}
+        self._emitted: dict[tuple[str, bytes | None], int] = {}
 
     def __repr__(self) -> str:
         return f"<Dropped {len(self.numbers)} entries in {self.retries} retries>"
@@ -55,6 +56,8 @@ class Dropped:
                 self._calls[entry.op] = self.retries
             elif entry.kind == Kind.EVENT_SENT:
                 self._sent.setdefault(entry.op, []).append((self.retries, entry.input))
+            elif entry.kind == Kind.EMITTED:
+                self._emitted[entry.op, entry.input] = entry.n
 
     def replace(self, op: str) -> None:
         """A child could not go on after the last retry. Another one takes its place."""
@@ -93,6 +96,10 @@ class Dropped:
     def was_sent(self, op: str, identity: bytes) -> bool:
         """Return whether this very event was sent before."""
         return any(stored == identity for _, stored in self._sent.get(op, ()))
+
+    def was_emitted(self, op: str, identity: bytes, after: int) -> bool:
+        """Return whether this very value was emitted before. `after`: of a fork, the last entry of its original."""
+        return self._emitted.get((op, identity), 0) > after
 
 
 def encode_identity(identity: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from romancy.core.given_back import COPY_OF
-from romancy.core.model import Attribute, Event, show
+from romancy.core.model import MAGIC, Attribute, Event, show
 from romancy.core.timestamps import parse_time
 from romancy.errors import InvalidEvent
 
@@ -73,6 +73,7 @@ def encode_data(data: object, what: str) -> tuple[str | None, bytes | None]:
         return None, None
     if isinstance(data, bytes):
         content_type, raw = "application/octet-stream", data
+        check_data(raw, what)
     else:
         content_type, raw = "application/json", _to_json(data, what)
     if len(raw) > MAX_DATA:
@@ -81,6 +82,12 @@ def encode_data(data: object, what: str) -> tuple[str | None, bytes | None]:
             "store it elsewhere and send a reference to it"
         )
     return content_type, raw
+
+
+def check_data(raw: bytes, what: str) -> None:
+    """Check data that was sent as bytes. Data that looks sealed could not be told from a value that is."""
+    if raw.startswith(MAGIC):
+        raise InvalidEvent(f"the data of event {what!r} begins like a sealed value of Romancy; send it as text")
 
 
 def _to_json(data: Any, what: str) -> bytes:

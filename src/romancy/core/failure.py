@@ -6,6 +6,7 @@ import json
 import traceback
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from romancy.core.raised import (
@@ -21,6 +22,8 @@ from romancy.core.raised import (
 from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 
 _TRACEBACK_LIMIT = 20_000
+_MEMBERS = 5
+"""How many exceptions of a group its message lists."""
 _NOTE_LIMIT = 10_000
 """Maximum characters of an activity's traceback in the note on the exception that the workflow sees."""
 
@@ -47,6 +50,8 @@ class Failure:
     """The module of its own class, if that is a subclass of the listed one."""
     opaque: bool = False
     """It was listed, but can't be rebuilt from the stored data: the code gets an `ActivityError`."""
+    missing: str | None = None
+    """The name of a key or codec: the instance is blocked because the worker that tried it lacks that."""
     not_undone: list[str] | None = None
     """The operations that are not undone, if undos failed for good: the instance is blocked, or was cancelled then."""
     culprits: list[int] | None = None
@@ -70,11 +75,25 @@ class Failure:
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an exception, even if its `__str__` is broken."""
+    """Return the message of an exception, even if its `__str__` is broken. That of a group says what is in it."""
     try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
+        text = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception as broken:
         return f"<the message can't be shown: {type(broken).__name__}>"
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        inner = [f"{type(one).__qualname__}: {describe(one) or _place(one)}" for one in group.exceptions[:_MEMBERS]]
+        return f"{text}: {'; '.join(inner)}{'; ...' if len(group.exceptions) > _MEMBERS else ''}"
+    return text
+
+
+def _place(error: BaseException) -> str:
+    """Say where an exception without a message was raised."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
+        return "no message"
+    frame, line = frames[-1]
+    return f"no message (raised in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name} line {line})"
 
 
 def capture(
@@ -87,7 +106,8 @@ def capture(
 ) -> Failure:
     """Return the stored form of an exception. One listed in `raises` can be rebuilt as itself."""
     text = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace").decode()[-_TRACEBACK_LIMIT:]
-    failure = Failure(type(error).__qualname__, describe(error), text, attempts, timeout, rolled_back=rolled_back)
+    message = describe(error) or _place(error)
+    failure = Failure(type(error).__qualname__, message, text, attempts, timeout, rolled_back=rolled_back)
     listed = listed_for(error, raises)
     if listed is None:
         return failure

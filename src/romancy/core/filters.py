@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from romancy.core.model import Scalar, show
+from romancy.core.redaction import is_hidden, redacted, redacted_at
 from romancy.core.strict_json import EXACT, MAX_INT_DIGITS
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -108,11 +109,18 @@ class Filter:
         for name, expected, actual in (("subject", self.subject, subject), ("source", self.source, source)):
             if expected is not None and expected != actual:
                 mismatches.append(f"{name} = {show(expected)} but got {show(actual)}")
+        seen = redacted(data)
         for path, value in self.where:
-            actual = _at(data, path)
-            if canonical(actual) != canonical(value):
-                outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(actual)
-                mismatches.append(f"where {_show_path(path)} = {show(value)} but {outcome}")
+            name = _show_path(path)
+            if is_hidden(value) or _is_hidden(data, path):  # it was redacted before it came here
+                mismatches.append(f"where {name} can't be compared here: its values are redacted")
+            elif canonical(actual := _at(data, path)) != canonical(value):
+                wanted = redacted_at(path, value)
+                if is_hidden(wanted) or _is_hidden(seen, path):
+                    mismatches.append(f"where {name} does not match: its values are redacted")
+                    continue
+                outcome = "the data is not JSON" if isinstance(data, bytes) else _outcome(actual, _at(seen, path))
+                mismatches.append(f"where {name} = {show(wanted)} but {outcome}")
         return mismatches
 
     def to_json(self) -> dict[str, Any]:
@@ -337,9 +345,18 @@ def _from_json(value: Any) -> Any:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _outcome(actual: Any) -> str:
+def _is_hidden(data: Any, path: Path) -> bool:
+    """Return whether the value at a path, or something around it, is redacted."""
+    return any(is_hidden(_at(data, path[:n])) for n in range(len(path) + 1))
+
+
+def _outcome(actual: Any, seen: Any) -> str:
+    """Describe a value. `seen` is what people see of it."""
     if actual is _ABSENT:
         return "the field is absent"
+    actual = seen
+    if actual is _ABSENT:
+        return "got another value"
     shown = "an object" if isinstance(actual, dict) else "an array" if isinstance(actual, list) else show(actual)
     return f"got {shown}"
 

@@ -160,7 +160,7 @@ def _kind_of_text(schema: Schema) -> Kind:
 
 
 # --- what was sent ----------------------------------------------------------------------------------------------------
-class _Wrong(Exception):
+class Wrong(Exception):
     """What is wrong with a field, for the person."""
 
 
@@ -171,7 +171,7 @@ def read_form(fields: Sequence[Field], sent: Mapping[str, Sequence[str]]) -> tup
     for field in fields:
         try:
             given, value = _read(field, sent.get(field.name, ()))
-        except _Wrong as error:
+        except Wrong as error:
             wrong[field.name] = str(error)
             continue
         if (given or field.is_nullable) and field.kind != "tick":
@@ -185,16 +185,16 @@ def read_form(fields: Sequence[Field], sent: Mapping[str, Sequence[str]]) -> tup
 def _read(field: Field, sent: Sequence[str]) -> tuple[bool, Any]:
     """Return whether something was given, and what."""
     if len(sent) > 1:
-        raise _Wrong("This was sent twice.")
+        raise Wrong("This was sent twice.")
     text = sent[0].replace("\r\n", "\n").strip() if sent else ""
     if field.kind == "lines":
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         if lines or field.required:
-            _check_count(field.schema, lines)
+            check_count(field.schema, lines)
         return bool(lines) or field.required, lines
     if not text:
         if field.required:
-            raise _Wrong(NEEDED)
+            raise Wrong(NEEDED)
         return False, None
     return True, _value(field, text)
 
@@ -202,31 +202,31 @@ def _read(field: Field, sent: Sequence[str]) -> tuple[bool, Any]:
 def _value(field: Field, text: str) -> Any:
     if field.kind == "choice":
         if text not in [value for value, _ in field.choices]:
-            raise _Wrong("Choose one of these.")
+            raise Wrong("Choose one of these.")
         return json.loads(text)
     if field.kind in ("integer", "number", "decimal"):
         return _number(field, text)
     if field.kind in ("date", "datetime", "time"):
         return _moment(field.kind, text)
     if field.kind in ("text", "area"):
-        _check_text(field.schema, text)
+        check_text(field.schema, text)
     return text
 
 
 def _number(field: Field, text: str) -> Any:
     plain = re.sub("[ \u00a0\u202f]", "", text)
     if "," in plain:  # 1.234,50 or 1,234.50 or 12,5: never guess
-        raise _Wrong("Write it with a point and without separators, as in 1234.50.")
+        raise Wrong("Write it with a point and without separators, as in 1234.50.")
     if not re.fullmatch(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})", plain, re.ASCII):
-        raise _Wrong("Write a number, as in 1234.50.")
+        raise Wrong("Write a number, as in 1234.50.")
     try:
         number = Decimal(plain)
     except InvalidOperation:  # pragma: no cover - the pattern allows none
-        raise _Wrong("Write a number, as in 1234.50.") from None
-    _check_range(field.schema, number)
+        raise Wrong("Write a number, as in 1234.50.") from None
+    check_range(field.schema, number)
     if field.kind == "integer":
         if number != int(number):
-            raise _Wrong("Write a whole number.")
+            raise Wrong("Write a whole number.")
         return int(number)
     return str(number) if field.kind == "decimal" else float(number)
 
@@ -241,29 +241,32 @@ def _moment(kind: Kind, text: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         example = {"date": "2026-01-31", "time": "18:30"}.get(kind, "2026-01-31T18:30")
-        raise _Wrong(f"Write it as in {example}.") from None
+        raise Wrong(f"Write it as in {example}.") from None
     return moment.isoformat() + ("Z" if moment.tzinfo is None else "")
 
 
-def _check_range(schema: Schema, number: Decimal) -> None:
+def check_range(schema: Schema, number: Decimal) -> None:
+    """Raise `Wrong` if a number is too small or too large."""
     for name, holds, words in _BOUNDS:
         limit = schema.get(name)
         if limit is not None and not holds(number, Decimal(str(limit))):
-            raise _Wrong(f"It must be {words} {limit}.")
+            raise Wrong(f"It must be {words} {limit}.")
 
 
-def _check_text(schema: Schema, text: str) -> None:
+def check_text(schema: Schema, text: str) -> None:
+    """Raise `Wrong` if a text is too short or too long."""
     if len(text) < schema.get("minLength", 0):
-        raise _Wrong(f"It must have at least {schema['minLength']} characters.")
+        raise Wrong(f"It must have at least {schema['minLength']} characters.")
     if len(text) > schema.get("maxLength", len(text)):
-        raise _Wrong(f"It can have at most {schema['maxLength']} characters.")
+        raise Wrong(f"It can have at most {schema['maxLength']} characters.")
 
 
-def _check_count(schema: Schema, lines: Sequence[str]) -> None:
+def check_count(schema: Schema, lines: Sequence[str]) -> None:
+    """Raise `Wrong` if there are too few or too many lines."""
     if len(lines) < schema.get("minItems", 0):
-        raise _Wrong(f"Write at least {schema['minItems']} lines.")
+        raise Wrong(f"Write at least {schema['minItems']} lines.")
     if len(lines) > schema.get("maxItems", len(lines)):
-        raise _Wrong(f"Write at most {schema['maxItems']} lines.")
+        raise Wrong(f"Write at most {schema['maxItems']} lines.")
 
 
 def _put(found: dict[str, Any], name: str, value: Any) -> None:

@@ -16,6 +16,10 @@ COPY_OF = "romancyeventid"
 """The extension attribute that names the event of which an event is a copy."""
 
 
+OWN_ID = "given-back-"
+"""How the id of a copy begins, if it has one of its own."""
+
+
 def expires(event: Event) -> bool:
     """Return whether an event from a history expires. Its time may have come since, or come soon."""
     return "expirytime" in (event.extensions or {})
@@ -31,7 +35,7 @@ def copy_for(instance: str, event: Event, at: int) -> Event:
 def own_copy(copy: Event) -> Event:
     """Return a copy under an id of its own, because other instances may get copies of the same event."""
     known_as = "\0".join((copy.source, original_id(copy), copy.target or ""))
-    id = f"given-back-{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
+    id = f"{OWN_ID}{hashlib.blake2b(known_as.encode(), digest_size=16).hexdigest()}"
     return replace(copy, id=id)
 
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_json
 
 from romancy.core.model import Event, ReceivedEvent, from_us
+from romancy.core.redaction import HIDDEN, is_redacting, redacted, redacted_at, redacting
 
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
@@ -56,6 +57,8 @@ class Kind(IntEnum):
     CHILD_CANCELLED = 14
     CHILD_REFUSED = 15
     """The child could not be started: its id belongs to another instance."""
+    EMITTED = 16
+    """Not fed: a mark that the code emitted a value after the preceding entry. `input` has the digest of the value."""
 
 
 class Payload(Enum):
@@ -82,6 +85,7 @@ OTHER_MEANINGS: Mapping[int, Meaning] = {
     Kind.ATTEMPT_FAILED: Meaning("tried", Payload.FAILURE),
     Kind.PATCHED: Meaning("patched"),
     Kind.RETRIED: Meaning("retried", Payload.FAILURE),
+    Kind.EMITTED: Meaning("emitted"),
 }
 """What the entries say that answer no operation. For the others see `core/operations`."""
 
@@ -236,14 +240,27 @@ def showable(payload: bytes | None) -> Any:
     if payload is None:
         return None
     try:
-        return json.loads(payload)
+        return redacted(json.loads(payload))
     except (ValueError, RecursionError):
-        return {"base64": base64.b64encode(payload).decode()}
+        return HIDDEN if is_redacting() else {"base64": base64.b64encode(payload).decode()}
+
+
+def shown_identity(entry: Entry) -> Any:
+    """Return the input of an entry in readable form. What Romancy itself says there is not redacted."""
+    if entry.kind not in _OWN_INPUT or not is_redacting():
+        return showable(entry.input)
+    with redacting(None):
+        shown: Any = showable(entry.input)
+    if isinstance(shown, dict) and (where := cast("dict[str, Any]", shown).get("filter", {}).get("where")):
+        shown["filter"]["where"] = [[path, redacted_at(path, value)] for path, value in where]
+    return cast("Any", shown)
 
 
 Marks = dict[tuple[int, str], Entry]
 """The marks of one activation, by kind and op."""
-SEEN_MARKS = frozenset({Kind.EVENT_SENT, Kind.PATCHED})
+_OWN_INPUT = frozenset({Kind.ATTEMPT_FAILED, Kind.RETRIED, Kind.EVENT_RECEIVED, Kind.WAIT_TIMED_OUT})
+"""Entries whose input was made by Romancy."""
+SEEN_MARKS = frozenset({Kind.EVENT_SENT, Kind.PATCHED, Kind.EMITTED})
 """Marks that the code makes, and makes again when it is replayed."""
 
 

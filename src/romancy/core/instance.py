@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from romancy.core import failure as failures
 from romancy.core.body import run_body
 from romancy.core.budget import Budget, endless, idle
 from romancy.core.compensation import Compensation
 from romancy.core.culprits import culprits_of
-from romancy.core.divergence import answered, ended_before, explain, left_history, name_of, unknown_kind
+from romancy.core.divergence import answered, ended_before, explain, unknown_kind, unlike, unmade
 from romancy.core.dropped import Dropped, standing
 from romancy.core.eviction import Halted, Refusal, close_all
 from romancy.core.failure import Failure
@@ -51,9 +51,9 @@ class Instance:
 
     # Thousands of instances are in memory.
     __slots__ = (
-        "_activation", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input",
-        "_input_kind", "_log", "_marks", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at",
-        "cancelling", "compensation", "created_at", "dead", "deadline", "definition", "dropped", "id", "length", "loop",
+        "_activation", "_budget", "_context", "_cuts", "_description", "_entries", "_fault", "_input", "_input_kind",
+        "_log", "_marks", "_root", "_rung", "_sent", "_stuck", "_taken", "_timed_out", "at", "cancelling",
+        "compensation", "created_at", "dead", "deadline", "definition", "dropped", "emitted", "id", "length", "loop",
         "offspring", "ops", "outcome", "patches", "published", "refusals", "replaying", "run", "started_at", "state",
     )  # fmt: skip
 
@@ -95,6 +95,7 @@ class Instance:
         self.offspring: Offspring | None = None
         self.compensation: Compensation | None = None
         self._sent: Sequence[Event] = ()
+        self.emitted: Sequence[tuple[str, bytes]] = ()
         self._description: str | None = None
         self._root: asyncio.Task[bytes] | None = None
         self._context = Context()
@@ -109,8 +110,7 @@ class Instance:
 
     def record(self, kind: Kind, op: str, at: int, payload: bytes | None = None, event: int | None = None) -> Entry:
         """Add an entry to the history without feeding it. It must be fed before any other entry."""
-        operation = self.ops.get(op)
-        asked = operation.input if operation else None
+        asked = None if (operation := self.ops.get(op)) is None else operation.input
         self.length += 1
         entry = Entry(self.length, kind, op, at if at > self.at else self.at, asked, payload, event)
         self._entries = added(self._entries, entry)
@@ -159,7 +159,7 @@ class Instance:
         return self.ops.reconcile(rows)
 
     def _create(self) -> None:
-        self.loop.open()
+        self.loop.open(self.run.seeds[0][1] if self.run.seeds else self.id)
         context = self.definition.context(self)
         self._context.run(current.set, context)
         body = run_body(self, context, self._input_kind, self._input)
@@ -209,20 +209,17 @@ class Instance:
         """Whether it only waits for events, without time limits: nothing happens until one arrives."""
         return all(op.is_endless or op.id == self.run.timeout_id for op in self.ops.values())
 
-    def _left_history(self, recorded: str, asked: str) -> NonDeterminismError:
-        return left_history(self.id, self.definition.name, recorded, asked)
-
     def _expect_marks(self) -> None:
         if self._marks:
             self.patches = without_patches(self.patches, self._marks)
         for entry in self._marks.values():
-            raise self._left_history(name_of(entry), "did not send it")
+            raise unmade(self.id, self.definition.name, entry)
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """Run one activation, then check whether the code ended, is stuck, or left its history."""
         self._budget.renew()
         self._activation += 1
-        entries, sent = len(self._entries), len(self._sent)
+        entries, sent, emitted = len(self._entries), len(self._sent), len(self.emitted)
         try:
             self.loop.run(first, *args)
         except WorkflowStuck as stuck:
@@ -233,7 +230,7 @@ class Instance:
         if self._stuck is not None:
             # Drop everything an endless activation asked for: it can be very much.
             self.length -= len(self._entries) - entries
-            self._entries, self._sent = self._entries[:entries], self._sent[:sent]
+            self._entries, self._sent, self.emitted = self._entries[:entries], self._sent[:sent], self.emitted[:emitted]
             self._end(Outcome("failed", error=failures.capture(self._stuck)))
         elif self.compensation is not None and self.compensation.unsent is not None:
             raise self.compensation.unsent
@@ -313,6 +310,8 @@ class Instance:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
         if self.published is not None:
             asked.publication = self.published.take(self.created_at)
+        if self.emitted:
+            asked.emitted, self.emitted = self.emitted, ()
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation
@@ -340,7 +339,7 @@ class Instance:
             return Refusal(self)
         if not self.loop.running:
             self.check_alive()
-        self._spend(len(operation.input or b""))
+        self.spend(len(operation.input or b""))
         operation.line = user_line()
         future = operation.future = OperationFuture(self, operation.id)
         self.ops.open(operation)
@@ -353,21 +352,23 @@ class Instance:
     def send(self, op: str, event: Event, identity: bytes) -> None:
         """Send an event with the commit of this step. On replay, it was already sent."""
         self.check_alive()
-        self._spend(len(event.data or b""))
-        if self.replaying:
-            mark = self._marks.pop((Kind.EVENT_SENT, op), None)
-            if mark is None:
-                fault = self._left_history(f"nothing was sent as {op}", f"sends {identity.decode()}")
-                if self.compensation is None:
-                    self.halt(fault)
-                else:
-                    self.compensation.unsent = self.compensation.unsent or fault
-            elif mark.input != identity:
-                self.halt(self._left_history(name_of(mark), f"sends {identity.decode()}"))
-            return
-        self.mark(Kind.EVENT_SENT, op, self.at, identity)
-        if self.dropped is None or not self.dropped.was_sent(op, identity):
+        self.spend(len(event.data or b""))
+        sent_before = self.dropped is not None and self.dropped.was_sent(op, identity)
+        if self.mark_again(Kind.EVENT_SENT, op, identity) and not sent_before:
             self._sent = added(self._sent, event)
+
+    def mark_again(self, kind: Kind, op: str, identity: bytes) -> bool:
+        """Make a mark, and return true. On replay, check that the code made it before, and return false."""
+        if not self.replaying:
+            self.mark(kind, op, self.at, identity)
+            return True
+        mark = self._marks.pop((kind, op), None)
+        if mark is None or mark.input != identity:
+            fault = unlike(self.id, self.definition.name, mark, kind, op, identity)
+            if mark is not None or self.compensation is None:
+                self.halt(fault)
+            self.compensation.unsent = self.compensation.unsent or fault
+        return False
 
     def recorded(self, op: str) -> bytes | None:
         """Return what identifies the event that was sent under this id, if that is being replayed."""
@@ -378,7 +379,7 @@ class Instance:
         """Return whether this run takes the new way of a change."""
         self.check_alive()
         answers = self.patches = {} if self.patches is None else self.patches
-        self.glance() if change in answers else self._spend(len(change))
+        self.glance() if change in answers else self.spend(len(change))
         if is_to_mark(answers, change, self._marks if self.replaying else None):
             self.mark(Kind.PATCHED, change, self.at)
         return answers[change]
@@ -388,13 +389,13 @@ class Instance:
         self.length += 1
         self._entries = added(self._entries, Entry(self.length, kind, op, at, input, payload))
 
-    def halt(self, fault: NonDeterminismError) -> None:
+    def halt(self, fault: NonDeterminismError) -> NoReturn:
         """Stop the code where it is. `except Exception` in user code can't catch this."""
         self._fault = self._fault or fault
         self.loop.halted = True
         raise Halted
 
-    def _spend(self, size: int) -> None:
+    def spend(self, size: int) -> None:
         problem = self._budget.command(size)
         if problem is not None:
             self.exceed(problem)
@@ -456,7 +457,7 @@ class Instance:
 
     def arm(self, timer: TimerHandle) -> None:
         self.check_alive()
-        self._spend(0)
+        self.spend(0)
         when = timer.when() * SECOND
         due = FOREVER_US if when > FOREVER_US else self.started_at + math.ceil(round(when, 3))
         operation = Timer(self.run.next_id("timer"), self.at, partial(self._ring, timer), due=max(due, self.at))
@@ -485,8 +486,7 @@ class Instance:
         if tasks := self._unfinished:
             self._context.copy().run(self.loop.run, close_all, tasks, self._unclosable)
         # Leave nothing to the garbage collector: thousands of instances per second end here.
-        self._root = self.compensation = None
-        self._context = Context()
+        self._root, self.compensation, self._context = None, None, Context()
         self.loop.release()
 
     def _unclosable(self) -> None:

@@ -54,6 +54,17 @@ def _checked(given: Any) -> Any:
     return given if str(given).isprintable() else _OneLine(cast(object, given))
 
 
+def fields(instance_id: str, workflow: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what every log record about an instance has as `extra`."""
+    return {"instance_id": instance_id, "workflow": workflow, **_trace(headers)}
+
+
+def _trace(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the trace that an instance belongs to, for its log records; nothing if it has none."""
+    parts = headers.get("traceparent", "").split("-") if headers else []
+    return {"trace_id": parts[1]} if len(parts) >= 4 else {}
+
+
 def indented(text: str) -> str:
     """Indent lines, so that none looks like the start of a record."""
     return "\n".join(f"  {visible(line)}" for line in text.rstrip("\n").split("\n"))

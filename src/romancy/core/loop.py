@@ -14,9 +14,11 @@ from asyncio import events, tasks
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
+from types import CoroutineType, FrameType
 from typing import Any, Protocol, TypeVar
+from zlib import crc32
 
-from romancy.core import budget
+from romancy.core import anyio_backend, budget
 from romancy.core.culprits import Tag, blame_limit
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
@@ -50,6 +52,7 @@ class TimerHandle(asyncio.TimerHandle):
         if not self.cancelled():
             if tag is not None:
                 blame_limit(self._callback, tag)  # type: ignore[attr-defined]
+            self._loop.rung_at = self._when  # type: ignore[attr-defined]
             self._run()  # type: ignore[attr-defined]
 
 
@@ -100,13 +103,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs the tasks of one instance until nothing is ready."""
 
     # Thousands of loops are in memory.
-    __slots__ = ("_is_open", "_numbers", "_owner", "_ready", "generators", "halted", "running", "tasks")
+    __slots__ = ("_is_open", "_owner", "_ready", "generators", "halted", "last_number", "rung_at", "running", "tasks")
 
     def __init__(self, owner: LoopOwner) -> None:
         self._owner = owner
         self._ready: deque[asyncio.Handle] = _NOTHING
         self.running = self._is_open = False
-        self._numbers = 0
+        self.last_number = 0
+        self.rung_at = 0.0
+        """When the last timer was due. Dues are rounded to microseconds: the time must not be before them, or anyio,
+        which compares, would wait again."""
         self.halted = False
         """The code left its history and must not run any further."""
         self.tasks = _NO_TASKS
@@ -124,7 +130,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return False
 
     def time(self) -> float:
-        return self._owner.seconds()
+        return max(self._owner.seconds(), self.rung_at)
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         if not self.running:
@@ -158,7 +164,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return NumberedTask(coro, loop=self, name=name, context=context)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        _refuse_as_completed()
+        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        if caller.f_code is _CREATE_TASK and caller.f_back is not None:
+            caller = caller.f_back
+        if caller.f_code.co_name == anyio_backend.SPAWN:
+            anyio_backend.order_scopes(caller)
+        elif caller.f_code is _ENSURE_FUTURE:
+            _refuse_as_completed(caller, coro)
         if len(self.tasks) >= budget.MAX_TASKS:
             coro.close()
             self._owner.exceed(f"created {budget.MAX_TASKS:,} tasks")
@@ -188,12 +200,25 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self._owner.report(context)
 
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+    def get_task_factory(self) -> None:
+        """Return None: tasks are created by the loop itself."""
 
-    def open(self) -> None:
-        """Code is about to begin. `release` must be called in the end."""
+    def get_exception_handler(self) -> None:
+        """Return None: what the loop can't handle goes to the log."""
+
+    def next_number(self) -> int:
+        self.last_number += 1
+        return self.last_number
+
+    def open(self, name: str) -> None:
+        """Code is about to begin. `release` must be called in the end.
+
+        `name`: of the instance. A fork has that of its original, because it replays the history of that.
+        """
+        anyio_backend.prepare(_is_in_workflow)
+        # anyio has a table of all tasks of the process, and thousands of equal hashes would make it slow. The same if
+        # anyio is not there: the order in large sets depends on all bits of a hash.
+        self.last_number = (crc32(name.encode("utf-8", "surrogatepass")) & 0xFFFFF) << 40
         self._is_open = True
         _gathering.begin()
 
@@ -225,6 +250,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(outer)  # type: ignore[attr-defined]
             if _HAS_ONE_CURRENT_TASK:
                 _set_current_task(outer, task)
+
+    def drop_ready(self) -> None:
+        """Forget everything that is ready."""
+        self._ready.clear()
 
     def _drain(self) -> None:
         ready, callbacks = self._ready, 0
@@ -274,16 +303,15 @@ def _leave_alone(generator: AsyncGenerator[Any, Any]) -> None:
     """Do nothing on garbage collection: open generators are closed at the end of the workflow."""
 
 
-def _refuse_as_completed() -> None:
+def _refuse_as_completed(caller: FrameType, coro: Coroutine[Any, Any, Any]) -> None:
     """Reject `as_completed` with bare coroutines: it starts them in the order of a set, which varies."""
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-    if frame.f_code is not _ENSURE_FUTURE:
-        return
+    frame: FrameType | None = caller
     for _ in range(4):
         frame = frame.f_back
         if frame is None or frame.f_code.co_filename != tasks.__file__:
             return
         if frame.f_code.co_name in ("as_completed", "_AsCompletedIterator.__init__", "__init__"):
+            coro.close()
             raise IOInWorkflow(
                 "asyncio.as_completed starts bare coroutines in no fixed order; "
                 "create tasks first: as_completed([asyncio.create_task(c) for c in ...])"
@@ -324,7 +352,13 @@ class _Gathering:
 
 
 _gathering = _Gathering()
+_CREATE_TASK = tasks.create_task.__code__
 _ENSURE_FUTURE = getattr(tasks, "_ensure_future", tasks.ensure_future).__code__
+
+
+def _is_in_workflow() -> bool:
+    return isinstance(events._get_running_loop(), WorkflowLoop)  # type: ignore[attr-defined]
+
 
 _OUTSIDE = (
     "call_soon_threadsafe run_in_executor set_default_executor add_reader remove_reader add_writer remove_writer "
@@ -334,17 +368,22 @@ _OUTSIDE = (
     "subprocess_exec getaddrinfo getnameinfo add_signal_handler remove_signal_handler run_until_complete run_forever "
     "stop close shutdown_asyncgens shutdown_default_executor"
 ).split()
+_SETTINGS = "set_debug set_exception_handler set_task_factory".split()
 
 
-def _refusal(name: str) -> Callable[..., Any]:
+def _refusal(name: str, why: str) -> Callable[..., Any]:
     def refuse(self: WorkflowLoop, *args: Any, **kwargs: Any) -> Any:
-        raise IOInWorkflow(
-            f"workflow code called {name}(), which acts outside the workflow; move this into an activity"
-        )
+        for argument in args:
+            if isinstance(argument, CoroutineType):
+                argument.close()  # otherwise Python also warns that it was never awaited
+        raise IOInWorkflow(f"workflow code called {name}(), {why}")
 
     return refuse
 
 
 for _name in _OUTSIDE:
-    setattr(WorkflowLoop, _name, _refusal(_name))
+    setattr(WorkflowLoop, _name, _refusal(_name, "which acts outside the workflow; move this into an activity"))
+for _name in _SETTINGS:
+    _why = "but the event loop of a workflow can't be configured; do that in an activity or outside, where asyncio runs"
+    setattr(WorkflowLoop, _name, _refusal(_name, _why))
 WorkflowLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]

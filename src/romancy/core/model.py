@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
@@ -47,6 +48,9 @@ FOREVER_US = 2**62
 MAX_RESULT = 16 * 1024 * 1024
 """Maximum bytes of one input or result. Store larger data elsewhere and pass a reference."""
 
+MAGIC = b"\0romancy\xa7\x1e\x01"
+"""How values begin that a codec has sealed. The data of an event must not."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -71,6 +75,7 @@ def to_us(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=64)  # hooks get the same times several times
 def from_us(us: int) -> datetime:
     """Return integer microseconds since the epoch as an aware UTC datetime."""
     try:

@@ -10,7 +10,8 @@ from datetime import datetime
 
 from romancy.core import model
 from romancy.core.events import check_dataschema, make_event
-from romancy.core.model import Attribute, to_us
+from romancy.core.history import plain_data
+from romancy.core.model import Attribute, from_us, to_us
 from romancy.errors import InvalidEvent
 
 
@@ -33,6 +34,21 @@ class Event:
     time: datetime | None = None
     dataschema: str | None = None
     extensions: Mapping[str, Attribute] | None = None
+
+
+def from_stored(event: model.Event) -> Event:
+    """Return an event that was made to be sent as users write it, for middleware."""
+    return Event(
+        event.type,
+        event.source,
+        plain_data(event),
+        subject=event.subject,
+        id=event.id,
+        to=event.target,
+        time=None if event.time is None else from_us(event.time),
+        dataschema=event.dataschema,
+        extensions=event.extensions,
+    )
 
 
 def to_stored(event: Event, id: str | None = None) -> model.Event:

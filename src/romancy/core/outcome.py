@@ -37,7 +37,13 @@ class Outcome:
             raise WorkflowCancelled(instance_id=instance_id, reason=reason)
         if self.status == "blocked":
             not_undone = tuple(error.not_undone or ())
-            raise WorkflowBlocked(instance_id=instance_id, reason=error.message, not_undone=not_undone)
+            message = None
+            if error.missing is not None:
+                message = (
+                    f"instance {instance_id!r} is blocked, because the worker that tried it lacks the key "
+                    f"{error.missing!r}: {error.message}; a worker that has the key continues it by itself"
+                )
+            raise WorkflowBlocked(message, instance_id=instance_id, reason=error.message, not_undone=not_undone)
         kind, traceback = error.error_type, error.traceback
         raise WorkflowFailed(error.message, instance_id=instance_id, error_type=kind, traceback=traceback)
 
@@ -80,3 +86,5 @@ class Asked:
     """(child, reason) of children that are asked to cancel."""
     publication: Publication | None = None
     """What changes in what the instance shows of itself."""
+    emitted: Sequence[tuple[str, bytes]] = ()
+    """The topics and values that were emitted."""

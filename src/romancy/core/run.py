@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 WORKFLOW_TIMEOUT = "(workflow timeout)"
 LONG = 2_000, 4 * 1024 * 1024
@@ -34,8 +34,8 @@ class Run:
     """
 
     __slots__ = (
-        "_alias", "_counts", "_random", "_suffix", "base", "began_at", "copied", "fed", "number", "scheduled_at",
-        "seeds", "size", "started_at", "timeout_id", "too_long",
+        "_alias", "_counts", "_random", "_suffix", "base", "began_at", "copied", "fed", "headers", "number",
+        "scheduled_at", "seeds", "size", "started_at", "timeout_id", "too_long",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,8 @@ class Run:
         self.copied = seeds[-1][0] if seeds else 0
         """The number of the last fed entry that a fork has from its original. The fork runs its activation itself."""
         self.number, self.base, self.began_at = number, base, began_at
+        self.headers: Mapping[str, str] | None = None
+        """What travels with the instance besides its input. Its code does not see it."""
         self._suffix = "" if number == 1 else f"@{number}"
         self._counts: dict[str, int] = {}
         self._random: random.Random | None = None

@@ -11,7 +11,7 @@ from inspect import Parameter
 from types import GenericAlias, SimpleNamespace
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
 
 from romancy.core.codec import Codec, Unfit, Wire, describe, describe_given, supported, typed_dict, unfit_of
@@ -44,7 +44,8 @@ class Signature:
         self.names: tuple[str, ...] = tuple(self._parameters)
         self.annotations: dict[str, Any] = {name: hints.get(name, Any) for name in self.names}
         self.result = Codec(hints.get("return", Any), f"the result of {what}")
-        self._shown = f"{fn.__name__}{inspect.Signature([context, *declared])}"
+        self._readable = inspect.Signature([context, *_without_metadata(declared)])
+        self._shown = f"{fn.__name__}{self._readable}"
         self._simple = all(parameter.kind in _POSITIONAL for parameter in declared)
         self._trailing = tuple(p.default for p in declared if p.default is not Parameter.empty)  # always the last
         types = tuple(self.annotations.values())
@@ -187,8 +188,23 @@ class Signature:
                 return wire.read(word.encode())
             except Unfit as error:
                 unfit = error
-        shown, problem = self._declared.parameters[known], describe(unfit, name)
+        shown, problem = self._readable.parameters[known], describe(unfit, name)
         raise InvalidInput(f"{self.what}: {word!r} can't be read as the argument {name!r} ({shown}): {problem}")
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the arguments by name as JSON Schema, with the declared defaults."""
+        schema: dict[str, Any]
+        try:
+            schema = self._wire.json_schema()
+        except PydanticUserError:  # a type with a form of its own: only the names are known
+            schema = {"type": "object", "properties": {name: {} for name in self.names}}
+        properties = cast(dict[str, Any], schema.setdefault("properties", {}))
+        for name, default in self._defaults.items():
+            properties[name] = {**properties[name], "default": from_json(default)}
+        schema["required"] = [name for name in self.names if name not in self._defaults]
+        schema["additionalProperties"] = False
+        schema.pop("title", None)
+        return schema
 
     # Building
 
@@ -291,7 +307,7 @@ class Signature:
 
     def _unfit_argument(self, unfit: Unfit) -> str:
         name = str(unfit.path[0]) if unfit.path else "?"
-        shown = self._parameters.get(name, name)
+        shown = self._readable.parameters.get(name, name)
         advice = "annotate it with its actual type, or convert it"
         return f"argument {name!r} of {self.what} can't be stored: {describe(_inner(unfit), name)} ({shown}); {advice}"
 
@@ -327,6 +343,13 @@ def _json_or_text(word: str) -> Any:
 def return_annotation(fn: Callable[..., Any], what: str) -> Any:
     """Return the resolved annotation of what a function returns; `Parameter.empty` if it has none."""
     return _hints(fn, what).get("return", Parameter.empty)
+
+
+def _without_metadata(declared: Sequence[Parameter]) -> list[Parameter]:
+    """Return parameters as people read them: `name: str`, not `Annotated[str, Field(...)]`."""
+    types = {parameter.name: parameter.annotation for parameter in declared}
+    plain = typing.get_type_hints(SimpleNamespace(__annotations__=types))
+    return [parameter.replace(annotation=plain[parameter.name]) for parameter in declared]
 
 
 def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:

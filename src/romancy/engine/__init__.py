@@ -17,14 +17,19 @@ connects them: read its constructor from top to bottom.
     step.py         inbox -> code -> commit; pure
     draft.py        the commit that a step puts together
     offers.py       what a step does with events that are offered
+    around.py       runs middleware around attempts, starts and sent events
     attempts.py     what a step stores about attempts of activities
     residents.py    the instances in memory or being loaded, and which can be evicted
     inbox.py        the inboxes of residents, and which residents are ready to be fed
     reads.py        reads instances, many at a time
     loader.py       passes inputs to instances; has those read that are not in memory
     committer.py    one transaction after the other; outages, refusals
+    emission_head.py where the emissions of an instance stand, and their numbers; pure
+    emissions.py    stores what instances emit, beside the group commit
+    emission_readers.py shows it to readers, here and from other processes
     items.py        items to be stored: commits, looks, starts, events, requests
     halves.py       splits a batch that is too large; pure
+    ahead.py        writes large values outside the database before their items are queued
     laggards.py     items that take too long even alone
     delivery.py     prepares incoming events, and checks which waits their data fits
     waiting_room.py refuses starts in full queues; takes instances that were started without a place there

@@ -18,12 +18,15 @@ from romancy.core.clock import Clock, stopwatch
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
 from romancy.core.instance import current
-from romancy.core.model import SECOND, from_us
+from romancy.core.logs import fields
+from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
 from romancy.core.retry import Policies, allows, next_due
 from romancy.core.tasks import start_now
-from romancy.core.tickets import NO_LINKS
+from romancy.core.tickets import NO_LINKS, Links
+from romancy.engine.around import NOTHING, Around
 from romancy.engine.attempt import Attempting
+from romancy.engine.emissions import Emissions
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.inbox import Inboxes
 from romancy.engine.metrics import Metrics
@@ -32,8 +35,7 @@ from romancy.engine.slots import Slots
 from romancy.engine.stages import ENDED, EXPIRED, RUNNING, STARTING, WAITING, WITHDRAWN, Stage
 from romancy.engine.transactions import Transactions, is_conflict
 from romancy.errors import InvalidInput
-from romancy.hooks import ActivityStartedInfo
-from romancy.storage.batch import Attempt
+from romancy.storage.attempts import Attempt
 
 _logger = logging.getLogger("romancy")
 
@@ -54,12 +56,15 @@ class Activities:
         inboxes: Inboxes,
         hooks: HookRunner,
         metrics: Metrics,
-        transactions: Transactions | None = None,
+        transactions: Transactions | None,
+        emissions: Emissions,
+        around: Around = NOTHING,
+        links: Links = NO_LINKS,
     ) -> None:
         self._clock, self._limit, self._retry, self.state = clock, limit, retry, state
-        self.links = NO_LINKS
-        self._post, self._rouse = inboxes.post, inboxes.residents.rouse
-        self._hooks, self._metrics, self._transactions = hooks, metrics, transactions
+        self._post, self._rouse, self._around, self.links = inboxes.post, inboxes.residents.rouse, around, links
+        self._variables = copy_context()  # every attempt begins with these, not with those of what it comes after
+        self._hooks, self._metrics, self._transactions, self.emissions = hooks, metrics, transactions, emissions
         self._slots: Slots[Attempting] = Slots(limit)
         self._open: dict[tuple[str, str], Attempting] = {}
         self._reserved: dict[tuple[str, str], Attempting] = {}
@@ -67,7 +72,7 @@ class Activities:
         self._launching = self._stopping = False
         self._threads: ThreadPoolExecutor | None = None
         self._ended = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.replacements: dict[Hashable, Callable[..., Any]] = {}
         """Fakes for tests: the function to call instead of an activity's own, by the key of its definition."""
 
@@ -190,6 +195,8 @@ class Activities:
         for op in resident.instance.ops.values():
             if isinstance(op, ActivityCall):
                 self.withdraw(resident.instance.id, op.id)
+        if self.emissions.heads:
+            self.emissions.forget(resident.instance.id)
 
     def _cancel(self, attempting: Attempting, stage: Stage) -> None:
         has_begun, attempting.stage = attempting.stage is not STARTING, stage
@@ -223,13 +230,14 @@ class Activities:
         context.is_cancelled = call.given_up
         attempting.stage, attempting.since = STARTING, stopwatch()
         if self._hooks.wanted:
-            self._tell(attempting)
+            self._hooks.run(attempting.started_info(self._clock.now()))
         fn = self.replacements.get(call.activity.key, call.activity.fn)
         run = self._run_async if call.activity.is_async else self._run_in_thread
+        run = self._run_around if self._around.has_attempts else run
         run = self._run_in_transaction if is_transaction else run
         self._launching = True
         try:
-            task = start_now(self._loop, run(attempting, fn, context))
+            task = start_now(self.loop, run(attempting, fn, context), self._variables.copy())
         finally:
             self._launching = False
         if attempting.stage is ENDED:
@@ -237,18 +245,6 @@ class Activities:
         attempting.task = task
         if call.timeout is not None and not is_transaction:
             attempting.alarm = self._clock.call_at(self._clock.now() + call.timeout, lambda: self.expire(attempting))
-
-    def _tell(self, attempting: Attempting) -> None:
-        self._hooks.tell(
-            ActivityStartedInfo,
-            instance_id=attempting.instance_id,
-            workflow=attempting.workflow_name,
-            at=from_us(self._clock.now()),
-            activity=attempting.call.activity.name,
-            activity_id=attempting.call.id,
-            attempt=attempting.attempt,
-            undo_of=attempting.call.undo_of,
-        )
 
     async def _run_async(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
         attempting.stage = RUNNING
@@ -259,7 +255,35 @@ class Activities:
             raise
         except BaseException as error:  # SystemExit too: it ends the activity, not the worker
             outcome = None, error
-        self._over(attempting, *outcome)
+        self._over(attempting, *(await attempting.settle(outcome) if attempting.must_settle else outcome))
+
+    async def _run_around(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
+        """Run an attempt with middleware around it. While that runs, it can be cancelled, even if a thread can't."""
+        attempting.stage, attempting.is_on_loop = RUNNING, True
+        current.set(context)
+        activity, arguments = attempting.call.activity, attempting.call.arguments
+
+        async def call() -> Any:
+            if attempting.stage is not RUNNING:
+                raise asyncio.CancelledError  # middleware ignored that it was cancelled
+            if activity.is_async:
+                return await activity.invoke(fn, context, arguments)
+            attempting.is_on_loop = False
+            result, error = await self.begin_thread(attempting, fn, context)
+            attempting.is_on_loop = True
+            if attempting.stage is WITHDRAWN:
+                raise attempting.timeout_error if attempting.is_expired else asyncio.CancelledError
+            if error is not None:
+                raise error
+            return await result if activity.may_return_awaitable and inspect.isawaitable(result) else result
+
+        try:
+            outcome = await self._around.attempt(context, call), None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit too, as above
+            outcome = None, error
+        self._over(attempting, *(await attempting.settle(outcome) if attempting.must_settle else outcome))
 
     async def _run_in_thread(self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext) -> None:
         """Keep the slot until the thread really ends, even if its result is no longer needed."""
@@ -270,7 +294,7 @@ class Activities:
         outcome = await self.begin_thread(attempting, fn, context)
         if attempting.call.activity.may_return_awaitable and inspect.isawaitable(outcome[0]):
             outcome = await self._await_on_loop(attempting, outcome[0], context)
-        self._over(attempting, *outcome)
+        self._over(attempting, *(await attempting.settle(outcome) if attempting.must_settle else outcome))
 
     def begin_thread(
         self, attempting: Attempting, fn: Callable[..., Any], context: ActivityContext
@@ -339,14 +363,8 @@ class Activities:
         self._cancel(attempting, EXPIRED)
         if not attempting.is_on_loop:
             # A thread can't be stopped: the attempt counts as timed out now, but its slot is freed when it ends.
-            self._failed(attempting, self._timeout_error(attempting))
-            attempting.stage = WITHDRAWN
-
-    def _timeout_error(self, attempting: Attempting) -> TimeoutError:
-        seconds = (attempting.limit or 0) / SECOND
-        is_own = attempting.limit == attempting.call.timeout
-        limit = f"its timeout of {seconds:g} s" if is_own else f"{seconds:g} s, the limit of its transaction on SQLite"
-        return TimeoutError(f"the attempt ran longer than {limit}")
+            self._failed(attempting, attempting.timeout_error)
+            attempting.stage, attempting.is_expired = WITHDRAWN, True
 
     def _over(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         is_wanted = attempting.stage is not WITHDRAWN
@@ -369,7 +387,7 @@ class Activities:
 
     def _conclude(self, attempting: Attempting, result: Any, error: BaseException | None) -> None:
         if attempting.stage is EXPIRED and isinstance(error, asyncio.CancelledError):
-            self._failed(attempting, self._timeout_error(attempting))
+            self._failed(attempting, attempting.timeout_error)
         elif error is None:
             if result is not RECORDED:
                 self._completed(attempting, result)
@@ -416,7 +434,7 @@ class Activities:
                 failure.error_type,
                 failure.message,
                 "no more attempts" if due is None else f"next in {max(0, due - now) / SECOND:.3g} s",
-                extra={"instance_id": resident.instance.id, "workflow": resident.instance.definition.name},
+                extra=fields(resident.instance.id, attempting.workflow_name, attempting.headers),
             )
         if due is None:
             self._fail_for_good(attempting, failure)
@@ -433,7 +451,7 @@ class Activities:
 
     def progress(self, attempting: Attempting, value: object) -> None:
         """Keep the progress of an attempt. Called by the activity, perhaps from its thread."""
-        self._loop.call_soon_threadsafe(self._keep_progress, attempting, json.dumps(value).encode())
+        self.loop.call_soon_threadsafe(self._keep_progress, attempting, json.dumps(value).encode())
 
     def _keep_progress(self, attempting: Attempting, raw: bytes) -> None:
         """Store progress at most once a second. The last value is stored with a failed attempt anyway."""

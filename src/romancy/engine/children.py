@@ -152,7 +152,7 @@ class Children:
         may_be_old = not rejoined and _may_have_old(parent)
         for n, call in enumerate(calls):
             now = self._clock.now()
-            start = child_start(parent.instance.id, call, now)
+            start = child_start(parent.instance, call, now)
             if start.place is not None:
                 start.created_at = self._registry.arrivals.next(now)
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition

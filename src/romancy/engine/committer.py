@@ -12,17 +12,23 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from typing import Any, TypeVar
 
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.registry import Registry
+from romancy.engine.ahead import Ahead
 from romancy.engine.changes import ChangeFeed
+from romancy.engine.emissions import Emissions
 from romancy.engine.halves import halves
 from romancy.engine.items import (
+    ANSWERED,
+    CALLED,
     CLOSED,
     DEAD,
+    IDLE,
     OPEN,
+    STORING,
+    SUBMITTING,
     ChildItem,
     CommitItem,
     Done,
@@ -66,22 +72,6 @@ MAX_WAITING = 10_000
 """How many starts and events from outside can wait to be stored; further callers wait for their turn."""
 
 
-class Pump(Enum):
-    """Where the committer is with the current batch."""
-
-    IDLE = "idle"
-    CALLED = "called"
-    """A flush is scheduled."""
-    SUBMITTING = "submitting"
-    ANSWERED = "answered"
-    """The answer came before the call to the database returned."""
-    STORING = "storing"
-    """The database has a batch, or a batch waits to be submitted again."""
-
-
-IDLE, CALLED, SUBMITTING, ANSWERED, STORING = Pump  # looking up an enum member is slow on Python 3.11
-
-
 class Committer:
     """Takes items to store, and reports when they are stored.
 
@@ -102,11 +92,12 @@ class Committer:
         on_answer: Callable[[BatchResult], None],
         on_settled: Callable[[], None],
         room: Callable[[], int],
+        emissions: Emissions,
     ) -> None:
         self._storage, self._clock, self._registry, self._lease = storage, clock, registry, lease
         self.outage, self._metrics = outage, metrics
         self._on_events, self._on_answer, self._on_settled = on_events, on_answer, on_settled
-        self._room_for_more = room
+        self._room_for_more, self._emissions = room, emissions
         self.changes = ChangeFeed()
         self._submitted = 0.0
         self._queue: deque[Item] = deque()
@@ -114,6 +105,8 @@ class Committer:
         """The parts of a batch that was too large."""
         self._most = MAX_BATCH
         self._laggards = Laggards(storage, self._settle_late)
+        self._ahead = Ahead(storage, self._enqueue)
+        self._put = self._enqueue if storage.over is None else self._put_ahead
         self._pump = IDLE
         self._followed_up = 0
         """How many items are followed up while the next batch is in progress."""
@@ -135,7 +128,7 @@ class Committer:
 
     @property
     def is_idle(self) -> bool:
-        return self._can_flush and not (self._queue or self._laggards)
+        return self._can_flush and not (self._queue or self._laggards or self._ahead)
 
     @property
     def _can_flush(self) -> bool:
@@ -144,6 +137,12 @@ class Committer:
     # --- putting in -------------------------------------------------------------------------------------------------
     def commit(self, commit: Commit, done: Done) -> None:
         """Store a commit, then call `done(applied, refusal)`."""
+        if commit.emitted or (self._emissions.heads and not commit.append_only):
+            self._emissions.submit(commit, done, self._put_commit)
+        else:
+            self._put(CommitItem(commit, done))
+
+    def _put_commit(self, commit: Commit, done: Done) -> None:
         self._put(CommitItem(commit, done))
 
     def look(self, instance: str, op: str | None, done: Callable[[], None] | None = None) -> None:
@@ -204,7 +203,15 @@ class Committer:
             self._waiting -= 1
             self._room.set()
 
-    def _put(self, item: Item) -> None:
+    def _put_ahead(self, item: Item) -> None:
+        """Queue an item, after its large values were written outside the database."""
+        if item.weight <= (self._ahead.over or 0):
+            self._enqueue(item)
+        else:
+            self._idle.clear()
+            self._ahead.add(item, self._batch([item]))
+
+    def _enqueue(self, item: Item) -> None:
         if self._life is DEAD:
             self._fail([item], AppNotRunning("the app crashed"))
             return
@@ -286,7 +293,7 @@ class Committer:
             if self._pump is STORING:
                 return
         self._pump = IDLE
-        if not self._laggards:
+        if not (self._laggards or self._ahead):
             self._idle.set()
 
     def _some(self, queue: deque[Item]) -> list[Item]:
@@ -459,6 +466,7 @@ class Committer:
     def abandon(self) -> None:
         """For tests: forget everything, as a crash does. Waiting callers get an error."""
         self._life = DEAD
+        self._emissions.close()
         late = [item for laggard in self._laggards.close() for item in laggard.items]
         parts = [item for _, items in self._parts for item in items]
         self._fail([*late, *parts, *self._queue], AppNotRunning("the app crashed"))
@@ -476,6 +484,7 @@ class Committer:
     def close(self) -> None:
         """Take nothing more from outside. Queued items are still stored."""
         self._life = CLOSED
+        self._emissions.close()
         for laggard in self._laggards.close():
             self._fail(laggard.items, laggard.error)
         self.outage.close()

@@ -14,7 +14,9 @@ from romancy.core.outcome import Asked
 from romancy.core.retrial import Retrial
 from romancy.core.sequences import added
 from romancy.engine.resident import Resident
-from romancy.storage.batch import Accept, Attempt, Commit, Trial
+from romancy.hooks import NO_HEADERS
+from romancy.storage.attempts import Attempt, Trial
+from romancy.storage.batch import Accept, Commit
 
 Stamp = Callable[[Event], Accept]
 NONE: frozenset[int] = frozenset()
@@ -142,7 +144,9 @@ class Draft:
     @property
     def about(self) -> About:
         instance = self.instance
-        return {"instance_id": instance.id, "workflow": instance.definition.name, "at": from_us(self.now)}
+        headers = instance.run.headers or NO_HEADERS
+        at = from_us(self.now)
+        return {"instance_id": instance.id, "workflow": instance.definition.name, "at": at, "headers": headers}
 
     def say(self, infos: Sequence[object]) -> None:
         for info in infos:

@@ -8,9 +8,10 @@ from itertools import islice
 from romancy.core.failure import Failure
 from romancy.core.model import STOPPED
 from romancy.core.outcome import Outcome
-from romancy.errors import InstanceNotFound
+from romancy.errors import CodecError, InstanceNotFound
 from romancy.storage.protocol import Storage
 from romancy.storage.records import Finished
+from romancy.storage.unopened import check
 
 LOOKUPS = 500
 """How many instances are checked at a time for having ended."""
@@ -20,6 +21,7 @@ def outcome_of(row: Finished) -> Outcome | None:
     """Return how an instance ended, or that it is blocked; None if neither."""
     if row.status not in STOPPED:
         return None
+    check(row.output if row.error is None else row.error)
     return Outcome(row.status, row.output, Failure.decode(row.error) if row.error else None)
 
 
@@ -85,7 +87,11 @@ class Endings:
         """Announce which instances ended, and return their ids."""
         rows = await self._storage.finished(instances)
         for row in rows:
-            outcome = outcome_of(row)
+            try:
+                outcome = outcome_of(row)
+            except CodecError as error:
+                self._fail(row.id, error)
+                continue
             if outcome is not None:
                 self.announce(row.id, outcome)
         return {row.id for row in rows}

@@ -19,6 +19,7 @@ from romancy.engine.about import describe
 from romancy.engine.activities import Activities
 from romancy.engine.admission import Admissions
 from romancy.engine.announcement import Announcement
+from romancy.engine.around import Around
 from romancy.engine.background import Duty
 from romancy.engine.balancing import Balancing
 from romancy.engine.changes import ChangeFeed
@@ -26,6 +27,8 @@ from romancy.engine.children import Children
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody
 from romancy.engine.delivery import Accepted, Delivery
+from romancy.engine.emission_readers import Readers
+from romancy.engine.emissions import Emissions
 from romancy.engine.endings import Endings
 from romancy.engine.exits import Exits
 from romancy.engine.followup import Followup
@@ -81,6 +84,7 @@ class Engine:
         *,
         worker: bool,
         hooks: Sequence[HooksBase],
+        around: Around,
         retry: Policies,
         state: Any,
         max_activities: int,
@@ -95,44 +99,41 @@ class Engine:
         sinks: Sequence[Outlet] = (),
     ) -> None:
         """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
-        self.loop, self._grace = asyncio.get_running_loop(), grace
+        self.loop, self._grace, self.around = asyncio.get_running_loop(), grace, around
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh, self._to_admit = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        metrics, told = self.metrics, self.hooks = Metrics(), HookRunner(hooks)
+        metrics, told = self.metrics, self.hooks = Metrics(), HookRunner([*hooks, *around.hooks])
         watchdog, outage = Watchdog(), Outage()
         endings = self.endings = Endings(storage)
         announcement = self._announcement = Announcement(storage, registry, outage)
-        me = self.lease = Lease(
-            storage, registry, announcement, outage, lease, worker, lambda: describe(registry, build, max_activities),
-            lambda: activities.active, self._look_around, self._lost, self._retired,
-        )  # fmt: skip
+        me = self.lease = self._make_lease(outage, lease, worker, lambda: describe(registry, build, max_activities))
         relays = self._relays = Relays(sinks, storage, clock, me, metrics, outage)
         residents = self.residents = Residents(max_resident, self._to_sweep.set)
         inboxes = self.inboxes = Inboxes(residents, lambda: scheduler.feed())
         loader = self.loader = Loader(storage, me, inboxes, outage, lambda arrival: revival.revive(arrival))
         delivery = self.delivery = Delivery(registry, clock, metrics, relays.stored if relays else None)
+        emissions = self.emissions = Emissions(storage, clock, me, outage, metrics, Readers(storage, self.ending))
         committer = self.committer = Committer(
-            storage, clock, registry, me, outage, metrics,
+            storage, clock, registry, me, outage, metrics, emissions=emissions,
             on_events=delivery.stored, on_answer=self._answered, on_settled=inboxes.hurry,
             room=lambda: residents.room if me.leaving is None else 0,
         )  # fmt: skip
         custody = Custody(clock, committer, residents)
         tx = self.transactions = Transactions(
-            storage, clock, inboxes, delivery, committer, metrics, max_transactions, lease, lambda: exits.reload
+            storage, clock, inboxes, delivery, committer, metrics, max_transactions, lease, lambda: exits.reload, around
         )
-        activities = self.activities = Activities(clock, max_activities, retry, state, inboxes, told, metrics, tx)
-        activities.links = links
+        runs = clock, max_activities, retry, state, inboxes, told, metrics, tx, emissions, around, links
+        activities = self.activities = Activities(*runs)
         inquest = self.inquest = Inquest(clock, max_activities, inboxes, custody, activities)
         timers = self.timers = Timers(clock, loader.fire, self._to_refresh.set, timer_window, metrics)
         exits = self.exits = Exits(
-            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics, build,
-            on_freed=self._freed,
+            clock, residents, loader, committer, inquest, activities, timers, endings, told, metrics,
+            build + storage.keys, on_freed=self._freed,
         )  # fmt: skip
-        replays, recollection = Replays(clock, told, watchdog), Recollection(storage, outage)
-        self._waiting_room = WaitingRoom(storage, clock)
+        replays = Replays(clock, told, watchdog)
         revival = self.revival = Revival(
-            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays, recollection,
-            Unplaced(clock, committer, loader, self._to_admit.set), metrics,
+            registry, state, inboxes, loader, committer, custody, inquest, timers, exits, replays,
+            Recollection(storage, outage), Unplaced(clock, committer, loader, self._to_admit.set), metrics, around,
         )  # fmt: skip
         children = self._children = Children(clock, registry, inboxes, committer, exits, revival, storage, outage)
         followup = self._followup = Followup(
@@ -144,16 +145,23 @@ class Engine:
         )  # fmt: skip
         self._make_background(announcement, outage, retention, build)
 
+    def _make_lease(self, outage: Outage, lease: int, worker: bool, describe: Callable[[], str]) -> Lease:
+        return Lease(
+            self.storage, self.registry, self._announcement, outage, lease, worker, describe,
+            lambda: self.activities.active, self._look_around, self._lost, self._retired,
+        )  # fmt: skip
+
     def _make_background(self, announcement: Announcement, outage: Outage, retention: Retention, build: str) -> None:
         """Connect the parts that look for work."""
         storage, clock, registry, me = self.storage, self.clock, self.registry, self.lease
         residents, loader, timers = self.residents, self.loader, self.timers
+        self._waiting_room = WaitingRoom(storage, clock)
         balancing = self.balancing = Balancing(
             storage, clock, registry, me, residents, loader, self.committer, timers, self.exits, self._look_around
         )
         self.sweep = Sweep(
             storage, clock, registry, me, residents, loader, self.revival, self.inquest, timers, balancing,
-            self.endings, UnfitInstances(storage, clock, registry, residents, loader, build),
+            self.endings, UnfitInstances(storage, clock, registry, residents, loader, build + storage.keys),
             self._to_sweep.set, self._to_refresh.set,
         )  # fmt: skip
         self._admissions = Admissions(
@@ -294,6 +302,7 @@ class Engine:
         try:
             async with asyncio.timeout(max(self._grace, 1.0)):
                 self.revival.stop()
+                await self.emissions.drained()
                 while not (self.committer.is_idle and self.inboxes.is_idle):
                     await self.committer.drained()
                     await asyncio.sleep(0)  # ready instances are fed in the next turn of the loop
@@ -474,7 +483,7 @@ class Engine:
     @property
     def is_idle_but_for_activities(self) -> bool:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
-        idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle
+        idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle and self.emissions.is_idle
         kicked = (self._sweep, self._refreshing, self._moving, self._scheduling, self._admission)
         duties = all(d.is_idle for d in kicked)
         duties = duties and self._relays.is_idle

@@ -25,7 +25,7 @@ from itertools import accumulate
 
 from romancy.core.failure import Failure
 from romancy.core.model import SECOND
-from romancy.storage.batch import Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
 from romancy.storage.records import Death, Tally
 
 GUILTY = 1e-4

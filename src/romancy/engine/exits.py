@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from romancy import hooks as h
 from romancy.core import failure as failures
 from romancy.core.clock import Clock
 from romancy.core.instance import Instance
+from romancy.core.logs import fields
 from romancy.core.model import SECOND, from_us
 from romancy.core.outcome import Outcome
 from romancy.engine.activities import Activities
@@ -29,8 +31,9 @@ from romancy.engine.resident import (
 )
 from romancy.engine.residents import Residents
 from romancy.engine.timers import Timers
-from romancy.errors import NonDeterminismError, RomancyError
-from romancy.storage.batch import Attempt, Commit
+from romancy.errors import CodecError, NonDeterminismError, RomancyError
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import Commit
 from romancy.storage.errors import RefusedValue
 from romancy.storage.records import with_build
 
@@ -42,6 +45,11 @@ ENDS = {
     "failed": h.WorkflowFailedInfo,
     "cancelled": h.WorkflowCancelledInfo,
 }
+
+
+def is_for_others(error: Exception) -> bool:
+    """Return whether another build may be able to run the instance: its code may follow it, or it may have the key."""
+    return isinstance(error, NonDeterminismError) or (isinstance(error, CodecError) and error.missing is not None)
 
 
 class Exits:
@@ -105,7 +113,7 @@ class Exits:
                 instance.id,
                 outcome.error.error_type,
                 outcome.error.message,
-                extra={"instance_id": instance.id, "workflow": instance.definition.name},
+                extra=fields(instance.id, instance.definition.name, instance.run.headers),
             )
         self._tell(resident, ENDS[outcome.status], outcome.error)
         if instance.definition.queue is not None:
@@ -115,6 +123,8 @@ class Exits:
         """Set an instance aside, with all its state, until the problem is fixed. `record`: the guilty attempt."""
         instance = resident.instance
         failure = failures.capture(error)
+        if isinstance(error, CodecError):
+            failure = replace(failure, missing=error.missing)
         self.drop(resident)
         self._log_blocked(instance, str(error))
         commit = Commit(
@@ -122,7 +132,7 @@ class Exits:
         )
         if record is not None:
             commit.attempts = [record]
-        if isinstance(error, NonDeterminismError):  # the code of another build may follow it
+        if is_for_others(error):
             commit.builds = with_build(resident.builds, self._build)
 
         def done(applied: bool, refusal: RefusedValue | None) -> None:
@@ -147,7 +157,7 @@ class Exits:
             instance.id,
             instance.definition.name,
             problem,
-            extra={"instance_id": instance.id, "workflow": instance.definition.name},
+            extra=fields(instance.id, instance.definition.name, instance.run.headers),
         )
 
     def _blocked(self, resident: Resident, failure: failures.Failure) -> None:
@@ -165,4 +175,6 @@ class Exits:
                 workflow=resident.instance.definition.name,
                 at=from_us(self._clock.now()),
                 error=problem,
+                started_at=from_us(resident.instance.started_at),
+                headers=resident.instance.run.headers or h.NO_HEADERS,
             )

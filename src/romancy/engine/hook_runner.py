@@ -7,6 +7,7 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from romancy.hooks import HooksBase
@@ -22,6 +23,7 @@ class HookRunner:
         self.wanted = bool(hooks)
         self._methods: dict[type, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._variables = copy_context()  # each call begins with these, not with those of what has happened
 
     def tell(self, info: type, **fields: Any) -> None:
         if self.wanted:
@@ -34,13 +36,15 @@ class HookRunner:
             words = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Info")).lower()
             name = self._methods[kind] = f"on_{words}"
         for hook in self._hooks:
+            variables = self._variables.copy()
             try:
-                result = getattr(hook, name)(info)
+                result = variables.run(getattr(hook, name), info)
             except BaseException as error:  # even a CancelledError of its own: a hook must not affect the engine
                 _fail_softly(error, f"{type(hook).__name__}.{name}")
                 continue
             if inspect.isawaitable(result):
-                task = asyncio.ensure_future(self._await(result, f"{type(hook).__name__}.{name}"))
+                waiting = self._await(result, f"{type(hook).__name__}.{name}")
+                task = asyncio.get_running_loop().create_task(waiting, context=variables)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 

@@ -19,7 +19,8 @@ from romancy.engine.quarantine import Quarantine
 from romancy.engine.resident import Resident, SuspectAccompanied, SuspectBegins, SuspectRuns
 from romancy.engine.step import Step
 from romancy.errors import KillsWorkers
-from romancy.storage.batch import BODY, Attempt, Suspicion
+from romancy.storage.attempts import Attempt, Suspicion
+from romancy.storage.batch import BODY
 from romancy.storage.records import Mortality
 
 Guilty = tuple[KillsWorkers, Attempt]
@@ -59,6 +60,8 @@ class Inquest:
                 if finding.verdict is Verdict.GUILTY:
                     return _reason(f"activity {op.id!r}", finding), record
                 step.record_attempt(rested(record, finding, self._died_at(now)))
+                if step.tell and record.crashes > (0 if old is None else old.crashes):
+                    step.say([op.lost_info(record.n + 1, record.crashes, step.about)])
         return None
 
     def detains(self, resident: Resident, op: ActivityCall) -> bool:

@@ -36,6 +36,22 @@ class Life(Enum):
 OPEN, CLOSED, DEAD = Life  # looking up an enum member is slow on Python 3.11
 
 
+class Pump(Enum):
+    """Where the committer is with the current batch."""
+
+    IDLE = "idle"
+    CALLED = "called"
+    """A flush is scheduled."""
+    SUBMITTING = "submitting"
+    ANSWERED = "answered"
+    """The answer came before the call to the database returned."""
+    STORING = "storing"
+    """The database has a batch, or a batch waits to be submitted again."""
+
+
+IDLE, CALLED, SUBMITTING, ANSWERED, STORING = Pump  # looking up an enum member is slow on Python 3.11
+
+
 class Results:
     """The results of a batch, in the order of its items."""
 

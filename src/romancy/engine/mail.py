@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from romancy.core.history import Kind
 from romancy.core.inputs import declared_by
+from romancy.core.instance import Instance
 from romancy.core.model import FOREVER_US
 from romancy.core.operations import ChildCall
 from romancy.core.outcome import Outcome
@@ -52,11 +53,11 @@ def ending_of(parent: tuple[str, str], outcome: Outcome) -> Ending:
     return Ending(id, op, ENDED[outcome.status], payload)
 
 
-def child_start(parent: str, call: ChildCall, now: int) -> Start:
-    """Return the start of a child that its parent asked for."""
+def child_start(parent: Instance, call: ChildCall, now: int) -> Start:
+    """Return the start of a child that its parent asked for. It has the headers of its parent."""
     deadline = None if call.timeout is None else min(now + call.timeout, FOREVER_US)
     about = call.child, call.workflow, call.arguments, call.input_kind, now, deadline
     attributes = declared_by(call.definition, call.input_kind, call.arguments)
-    start = Start(*about, parent=parent, parent_op=call.id, is_free=call.is_free or None, attributes=attributes)
-    start.place = call.place
+    start = Start(*about, parent=parent.id, parent_op=call.id, is_free=call.is_free or None, attributes=attributes)
+    start.place, start.headers = call.place, parent.run.headers
     return start

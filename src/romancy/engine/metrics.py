@@ -76,6 +76,8 @@ class Metrics:
         """By sink and outcome: delivered, failed; of the latter, dead."""
         self.sink_lag = Histogram(LONG)
         """Seconds between accepting an event and its delivery by a sink."""
+        self.emissions = self.emission_bytes = 0
+        """Values that instances emitted here, with their bytes, and marks that operations began anew."""
         self.commit_items = Histogram(SIZES)
         self.commit_seconds = Histogram(SECONDS)
         self.timer_lag = Histogram(SECONDS)

@@ -13,7 +13,8 @@ from romancy.engine.draft import Draft
 from romancy.engine.resident import EventOffered
 from romancy.errors import NotStorable
 from romancy.storage.batch import Consumption, Misfit
-from romancy.storage.rows import matchable
+from romancy.storage.opener import PLAIN
+from romancy.storage.unopened import check
 
 _logger = logging.getLogger("romancy")
 
@@ -21,6 +22,9 @@ _logger = logging.getLogger("romancy")
 def take_offer(draft: Draft, input: EventOffered) -> None:
     """Feed an event to the wait it is offered to, if that is still open and the event fits."""
     event = input.event
+    check(event.data)
+    if input.group is not None:
+        check(input.group[0])
     op = draft.instance.ops.get(input.op) if input.group is None else draft.instance.ops.groups.first(input.group)
     commit = draft.commit
     commit.seen_deliveries = added(commit.seen_deliveries, event.seq)
@@ -66,7 +70,7 @@ def take_offer(draft: Draft, input: EventOffered) -> None:
 
 def _pass_on(draft: Draft, event: Event, past: EventWait | None = None) -> None:
     """Look again for other waits that may take this event: its delivery was for them too, and is deleted now."""
-    data = matchable(event)
+    data = PLAIN.matchable(event)
     for op in draft.instance.ops.values():
         if op is past or not isinstance(op, EventWait) or event.type not in op.types:
             continue

@@ -22,7 +22,8 @@ from romancy.core.clock import Alarm, Clock
 from romancy.core.model import SECOND
 from romancy.engine.evidence import LONGEST_RUN, suspicion_of
 from romancy.engine.resident import Resident
-from romancy.storage.batch import BODY, Attempt
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import BODY
 
 HOLD, BODY_HOLD = 3 * SECOND, SECOND // 2
 """How long doubtful suspects wait after another suspect began: until then, that one may kill the worker."""

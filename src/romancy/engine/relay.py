@@ -23,6 +23,7 @@ from romancy.engine.metrics import Metrics
 from romancy.engine.relay_window import AHEAD, POLL, Arrivals, Line, Window
 from romancy.storage.protocol import Storage
 from romancy.storage.sinks import Outgoing, Parked, Place
+from romancy.storage.unopened import check
 
 _logger = logging.getLogger("romancy")
 DUE_LINES, EACH = 50, 20
@@ -256,6 +257,7 @@ class Relay:
         limit, task = asyncio.timeout(self.outlet.timeout), asyncio.current_task()
         try:
             async with limit:
+                check(event.data)
                 await self.outlet.deliver(event)
         except TimeoutError as error:
             return NotDelivered(f"no answer within {self.outlet.timeout:g} seconds") if limit.expired() else error

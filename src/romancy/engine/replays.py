@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
 from romancy.core.model import from_us
+from romancy.core.operations import ActivityCall
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import GONE, Resident
 from romancy.engine.watchdog import Watchdog
@@ -122,3 +123,5 @@ class Replays:
         if resident.begun:
             resident.stale_waits = instance.reconcile(snapshot.waits, is_reopened=resident.retrial is not None)
             resident.is_unsure = instance.ops.children > 0 and resident.retrial is None
+            if instance.ops.activities:
+                resident.reopened = {op.id for op in instance.ops.values() if isinstance(op, ActivityCall)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -11,7 +11,8 @@ from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
 from romancy.core.operations import Group
 from romancy.core.retrial import Retrial
-from romancy.storage.batch import BODY, Attempt
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import BODY
 
 
 @dataclass(slots=True)
@@ -233,6 +234,8 @@ class Resident:
     otherwise the code could give it up, and nobody would cancel or undo it."""
     is_read: bool = False
     """It was read from the database, and children that its code asks for first may have been started before."""
+    reopened: Set[str] | None = frozenset()
+    """Activities that may have begun before it was read from the database; None: all that its code asks for."""
     starting: int = 0
     """How many of its children are being started."""
     lost: bool = False
@@ -249,6 +252,8 @@ class Resident:
     """Transactional activities that ask for their turn."""
     confirming: int = 0
     """How many due waits have a last look for events in progress."""
+    new_headers: Mapping[str, str] | None = None
+    """Headers that middleware gave it, to be stored with the next commit."""
 
     def __repr__(self) -> str:
         begun = "" if self.begun else " not begun"

@@ -11,6 +11,7 @@ from romancy.core.model import SECOND, Duration, duration_us, from_us
 from romancy.core.registry import Registry
 from romancy.engine.metrics import Metrics
 from romancy.options import Retention, kept_events
+from romancy.storage.emissions import Place
 from romancy.storage.interests import Held
 from romancy.storage.protocol import Storage
 
@@ -23,6 +24,7 @@ SURVEY = 3600 * SECOND
 """Microseconds between counts of the events that are kept for open instances."""
 DAY = 24 * 3600 * SECOND
 """Microseconds for which it is kept what happened in each minute."""
+START: Place = (0, "")
 MANY = 1_000_000
 """From how many on a warning names the instance that they are kept for."""
 _SHOWN = 100
@@ -47,6 +49,9 @@ class Pruner:
         self._expected: Sequence[str] = ()
         """Workflows whose interest in events is stored. Until then, everything is kept for their instances."""
         self._surveyed: int | None = None
+        self._swept: int | None = None
+        self._emitted: Place = START
+        """Up to here in the order in which instances ended, what they emitted is removed."""
 
     async def round(self) -> float:
         await self._expect()
@@ -56,9 +61,16 @@ class Pruner:
             return BRISK
         if self._kept.events is not None and await self._cut(self._before(self._kept.events)):
             return BRISK
+        if self._kept.emissions is not None and await self._remove_emissions(self._before(self._kept.emissions)):
+            return BRISK
         await self._forget_sinks()
         await self._survey(events)
         return REST
+
+    async def _remove_emissions(self, before: int) -> bool:
+        """Remove what instances have emitted that ended before a time. Return whether there may be more."""
+        self._emitted, is_more = await self._storage.emissions.remove(before, self._emitted, CHUNK)
+        return is_more
 
     async def _expect(self) -> None:
         names = self._registry.names
@@ -95,7 +107,8 @@ class Pruner:
         now = self._clock.now()
         if self._surveyed is not None and now - self._surveyed < SURVEY:
             return
-        self._surveyed = now
+        self._surveyed, self._emitted = now, START  # once more: the clocks of workers may differ
+        await self._sweep(now)
         await self._storage.desk.forget_minutes((now - DAY) // (60 * SECOND))
         held = await self._storage.held(before, MANY)
         counts = Counter[str]()
@@ -105,6 +118,15 @@ class Pruner:
         self._metrics.held_since = min((one.oldest for one in held), default=None)
         if self._kept.events is None and sum(one.count for one in held) >= MANY:
             _logger.warning(_explain(held))
+
+    async def _sweep(self, now: int) -> None:
+        """Remove once a day what is left outside the database of instances and events that are gone."""
+        if self._swept is None or now - self._swept >= DAY:
+            self._swept = now
+            removed = await self._storage.sweep()
+            if removed:
+                files = "1 file" if removed == 1 else f"{removed:,} files"
+                _logger.info("removed %s of values that were kept outside the database", files)
 
     def _before(self, kept: Duration | None) -> int:
         return 0 if kept is None else self._clock.now() - duration_us(kept)

@@ -15,6 +15,7 @@ from romancy.core.operations import EventWait
 from romancy.core.registry import Registry, WorkflowDefinition
 from romancy.core.retrial import Retrial, RetryAsk
 from romancy.core.run import Run
+from romancy.engine.around import Around
 from romancy.engine.committer import Committer
 from romancy.engine.custody import Custody, Held
 from romancy.engine.exits import Exits
@@ -54,7 +55,9 @@ class Revival:
         recollection: Recollection,
         unplaced: Unplaced,
         metrics: Metrics,
+        around: Around,
     ) -> None:
+        self._around = around
         self._registry, self._state, self._metrics = registry, state, metrics
         self._inboxes, self._residents, self._loader = inboxes, inboxes.residents, loader
         self._committer, self._custody, self._inquest = committer, custody, inquest
@@ -68,8 +71,12 @@ class Revival:
             if definition.queue is not None and self._unplaced.divert(definition, start, 0):
                 return
             resident = Resident(self._instance(definition, start), 0)
-            if isinstance(start, Start) and start.parent is not None:
-                resident.parent = start.parent, start.parent_op or ""
+            if isinstance(start, Start):
+                resident.instance.run.headers = start.headers
+                if start.parent is not None:
+                    resident.parent = start.parent, start.parent_op or ""
+            if self._around.adopts:
+                self._adopt(resident, start)
             if start.id in self._residents.loading:
                 resident.inbox += self._loader.overtake(start.id)
             self._enter(resident)
@@ -95,10 +102,21 @@ class Revival:
         if old.published is not None:
             instance.published = old.published.for_next_run()
         resident = Resident(instance, ended.version, announced=True, parent=ended.parent)
+        instance.run.headers = old.run.headers
+        if self._around.adopts:
+            resident.new_headers = self._around.carry_on(old, instance.run.number, at)
+            if resident.new_headers is not None:
+                instance.run.headers = resident.new_headers or None
         resident.inbox = [*(ended.kept or ()), *(input for input in ended.inbox if isinstance(input, CancelAsked))]
         resident.requests, resident.consumed = ended.requests, ended.consumed
         self._enter(resident)
         return True
+
+    def _adopt(self, resident: Resident, of: Start | Started | InstanceRow) -> None:
+        """Let middleware give headers to an instance that has none."""
+        run = resident.instance.run
+        if not run.headers:
+            run.headers = resident.new_headers = self._around.adopt(resident.instance, of.input, of.input_kind)
 
     def _enter(self, resident: Resident) -> None:
         self._inboxes.admit(resident)
@@ -116,6 +134,8 @@ class Revival:
             self._exits.block(Resident(self._instance(definition, row), row.version, builds=row.builds), error)
 
     def _revive(self, definition: WorkflowDefinition, snapshot: Snapshot, inputs: list[Input], crashed: bool) -> None:
+        if snapshot.problem is not None:
+            raise snapshot.problem
         row, attempts = snapshot.row, {a.op: a for a in snapshot.attempts}
         if (
             definition.queue is not None
@@ -130,10 +150,15 @@ class Revival:
         resident = Resident(instance, row.version, row.status, begun=bool(snapshot.history), crashed=crashed)
         resident.attempts, resident.parent, resident.builds = attempts, row.child_of, row.builds
         resident.is_read = True
+        instance.run.headers = snapshot.headers or None
+        if self._around.adopts:
+            self._adopt(resident, row)
         if unfed is not None:
             resident.inbox.append(Stored(unfed))
         # If its worker died, it had begun, and hooks heard of that there. Only the first run is a start.
         resident.announced = crashed or row.generation > 0 or row.status in WAITING
+        if not resident.begun and not snapshot.waits and (crashed or not _is_untouched(snapshot)):
+            resident.reopened = None
         if not crashed and _is_untouched(snapshot):
             self._metrics.workflows_started[row.workflow] += 1  # by a process without a worker, or in a queue
         ask = next((request for request in snapshot.requests if request.kind == RETRY), None)

@@ -11,12 +11,14 @@ from dataclasses import replace
 from romancy import hooks as h
 from romancy.core.compensation import Compensation
 from romancy.core.history import Entry, Kind
-from romancy.core.model import WAITING
+from romancy.core.model import WAITING, from_us
 from romancy.core.operations import ActivityCall, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.core.sequences import added
+from romancy.engine.around import traced
 from romancy.engine.attempts import attempt_changed, hasten, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft
+from romancy.engine.emission_head import drafts
 from romancy.engine.mail import child_start, ending_of
 from romancy.engine.offers import take_offer
 from romancy.engine.reopened import child_found, child_spent, go_on
@@ -39,6 +41,7 @@ from romancy.engine.resident import (
     TimedOut,
 )
 from romancy.storage.batch import BODY, Ask, Continuation
+from romancy.storage.unopened import check
 
 COMPENSATION: Mapping[str, type[h.CompensationInfo]] = {
     "started": h.CompensationStartedInfo,
@@ -200,6 +203,7 @@ class Step(Draft):
     def _child_ended(self, input: ChildEnded) -> None:
         op = self.instance.ops.get(input.op)
         if self.is_new(input.request) and isinstance(op, ChildCall) and self.instance.outcome is None:
+            check(input.payload)
             self.answer(op, input.kind, self.now, input.payload)
 
     # --- results ----------------------------------------------------------------------------------------------------
@@ -217,7 +221,13 @@ class Step(Draft):
         if resident.attempts:
             self._drop_attempts(asked)
         if asked.sent:
-            commit.sent = [*commit.sent, *map(self.stamp, asked.sent)]
+            headers = self.instance.run.headers
+            sent = asked.sent if headers is None else [traced(event, headers) for event in asked.sent]
+            commit.sent = [*commit.sent, *map(self.stamp, sent)]
+        if resident.new_headers is not None:
+            commit.headers, resident.new_headers = resident.new_headers, None
+        if asked.emitted:
+            commit.emitted = drafts(self.instance.id, asked.emitted, self.now)
         commit.description, commit.publication = asked.description, asked.publication
         commit.status = self.instance.status
         if self.instance.offspring is not None:
@@ -234,7 +244,7 @@ class Step(Draft):
             if self.instance.offspring is not None:
                 self._leave(asked.closed)
                 commit.children = [
-                    child_start(self.instance.id, call, self.now if call.place is None else self.now + n)
+                    child_start(self.instance, call, self.now if call.place is None else self.now + n)
                     for n, call in enumerate(asked.unstarted)  # they arrive in their queues in this order
                 ]
         self.quiet = commit.same_status and commit.has_only_entries
@@ -289,7 +299,8 @@ class Step(Draft):
             commit.workflow = instance.definition.name
             number = instance.run.number + 1
             if self.tell:
-                self.say([h.WorkflowContinuedInfo(**self.about, run_number=number)])
+                started_at = from_us(instance.started_at)
+                self.say([h.WorkflowContinuedInfo(**self.about, started_at=started_at, run_number=number)])
 
     def _compensate(self, compensation: Compensation) -> None:
         """Block the instance if undos failed for good, once nothing else is running. Tell hooks about undos.

@@ -22,13 +22,15 @@ from romancy.core.history import IN_TRANSACTION, Entry, Kind
 from romancy.core.model import SECOND
 from romancy.core.operations import ActivityCall
 from romancy.engine import turns
+from romancy.engine.around import NOTHING, Around
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.inbox import Inboxes
 from romancy.engine.metrics import Metrics
 from romancy.engine.resident import Resident, TransactionAsks, Turn
 from romancy.errors import TerminalError
-from romancy.storage.batch import Attempt, Batch, Commit
+from romancy.storage.attempts import Attempt
+from romancy.storage.batch import Batch, Commit
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage, Transaction
 
@@ -76,10 +78,11 @@ class Transactions:
         limit: int,
         lease: int,
         reload: Callable[[], Callable[[Resident], None]],
+        around: Around = NOTHING,
     ) -> None:
         self._storage, self._clock, self._inboxes, self._delivery = storage, clock, inboxes, delivery
         self._committer, self._lease, self._reload = committer, lease, reload
-        self._metrics, self._limit = metrics, limit
+        self._metrics, self._limit, self._around = metrics, limit, around
         self._room = asyncio.Semaphore(limit)
         self._waiting: dict[Tried, None] = {}
         """Attempts that wait for room, in order."""
@@ -181,13 +184,10 @@ class Transactions:
         if tried.limit is not None:
             tried.alarm = self._clock.call_at(self._clock.now() + tried.limit, tried.expire)
         try:
-            if activity.is_async:
-                result = await activity.invoke(fn, context, tried.call.arguments)
+            if self._around.has_attempts:
+                result = await self._around.attempt(context, lambda: self._invoke(tried, fn, context))
             else:
-                tried.thread = tried.begin_thread(fn, context)
-                result, error = await asyncio.shield(tried.thread)
-                if error is not None:
-                    raise error
+                result = await self._invoke(tried, fn, context)
         finally:
             if tried.alarm is not None:
                 tried.alarm.cancel()
@@ -198,6 +198,15 @@ class Transactions:
         except Exception:
             tried.is_final = True
             raise
+
+    async def _invoke(self, tried: Tried, fn: Callable[..., Any], context: TransactionContext[Any]) -> Any:
+        if tried.call.activity.is_async:
+            return await tried.call.activity.invoke(fn, context, tried.call.arguments)
+        tried.thread = tried.begin_thread(fn, context)
+        result, error = await asyncio.shield(tried.thread)
+        if error is not None:
+            raise error
+        return result
 
     async def _begin(self, since: float) -> Transaction:
         """Begin a transaction. An outage of the database does not count as a failed attempt."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from romancy.core.history import Entry
 from romancy.engine.inbox import Inboxes
 from romancy.engine.resident import COMMITTING, IDLE, Resident, Stored, TransactionAsks, Turn
-from romancy.storage.batch import Attempt
+from romancy.storage.attempts import Attempt
 
 
 def ask(inboxes: Inboxes, resident: Resident, asks: TransactionAsks) -> None:

@@ -98,12 +98,12 @@ async def reasons(log: Log, case: Case, waits: Sequence[tuple[Wait, Filter]]) ->
 
 async def _near(log: Log, case: Case, wait: Wait, narrow: Filter) -> list[NearEvent]:
     types = list(wait.types)
-    if not types:
+    if not types or wait.kind == "answer":  # answers to other questions are not near
         return []
     judged: list[tuple[int, bool, NearEvent]] = []
     for record in [record for type in types for record in await _log(log, type=type)]:
         wrong = _wrong(record, narrow, case)
-        why = wrong or [_subtle(record.event, case, wait)]
+        why = wrong or [wait.error or _subtle(record.event, case, wait)]  # an error: its filter can't be read
         judged.append((len(wrong), False, _near_event(record, why)))
     for record in await _alike(log, types):
         wrong = _wrong(record, narrow, case)
@@ -235,8 +235,8 @@ class Nearest:
         return NearWait(wait, [f"everything matches, but {late}"])
 
     def _against(self, shown: ShownEvent, stored: StoredWait) -> list[str]:
-        event = shown.event
-        found = _unlike(shown, filter_of(stored))
+        event, unread = shown.event, to_wait(stored).error
+        found = _unlike(shown, filter_of(stored)) if unread is None else [unread]
         if event.target is not None and event.target != stored.instance:
             found.append(f"the event was sent only to {event.target!r}")
         return found

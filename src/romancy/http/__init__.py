@@ -5,7 +5,8 @@ it is allowed, and its *route* handles it. A route is declared once; the dispatc
 use that declaration. For an event, `events` reads the body (with `body`, within limits), `cloudevents` parses it, and
 `backpressure` waits, within limits, until the engine has stored it. Only then does `responses` answer 202.
 
-    asgi.py      the entry point: lifespan, requests in, answers out
+    asgi.py      the entry point: requests in, answers out
+    lifespan.py  an app starts and stops with its server
     access.py    tokens and scopes; the checks for an app without tokens
     peers.py     where a request comes from: this machine, a proxy, a web page
     sessions.py  sessions of the viewer's visitors
@@ -24,6 +25,7 @@ use that declaration. For an event, `events` reads the body (with `body`, within
     routes.py    routes, and how a path finds its route
     control.py   the control API
     schedules.py  the same for schedules
+    emissions.py what instances emit, as streams and pages
     inbox.py     `GET /api/inbox`
     questions.py  questions to people
     sinks.py     sinks, and the events that they gave up

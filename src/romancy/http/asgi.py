@@ -12,13 +12,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from romancy.core.actor import acting_as
+from romancy.core.redaction import redacting
 from romancy.core.visible import printable
 from romancy.errors import AppNotRunning
-from romancy.http import control, handshake, health, inbox, metrics, questions, schedules, sinks, workers
+from romancy.http import control, emissions, handshake, health, inbox, metrics, questions, schedules, sinks, workers
 from romancy.http.access import Access, bearer_of, take_from_url
 from romancy.http.backpressure import Backpressure, out_of_time
 from romancy.http.body import Head, read_body, read_head, read_model, read_query
 from romancy.http.events import Events
+from romancy.http.lifespan import live
 from romancy.http.message_length import fault_of
 from romancy.http.openapi import describe
 from romancy.http.quotas import Quotas
@@ -78,7 +80,7 @@ class HttpApp:
         self._body_timeout = TimeLimit(seconds(options.body_timeout))
         own = Route("GET", "/openapi.json", self.describe_api, {200: Described})
         listed = (*control.ROUTES, *workers.ROUTES, *schedules.ROUTES, *inbox.ROUTES, *sinks.ROUTES)
-        listed = (*listed, *questions.ROUTES, *health.ROUTES)
+        listed = (*listed, *questions.ROUTES, *emissions.ROUTES, *health.ROUTES)
         taken = (Events(options).route, handshake.ROUTE, *Webhooks(self._runtime).routes)
         self.routes = (*taken, *listed, metrics.ROUTE, own)
         # OpenAPI can describe neither pages nor streams.
@@ -187,7 +189,10 @@ class HttpApp:
             extra = self._access.check(request.head, request.scope, route.scope, in_url, session)
         if route.needs_room:
             self._check_room()
-        if request.head.who is None:
+        if route.method == "GET" and self._runtime.redact is not None:
+            with redacting(self._runtime.redact):  # only where nothing is written: code must not inherit this
+                answer = await self._handle(route, request)
+        elif request.head.who is None:
             answer = await self._handle(route, request)
         else:
             with acting_as(request.head.who):
@@ -249,33 +254,8 @@ class HttpApp:
             self._described = json_answer(200, describe(self.routes, _version(), has_tokens=bool(self._runtime.tokens)))
         return Response(200, self._described.body, self._described.headers)
 
-    # --- lifespan ---------------------------------------------------------------------------------------------------
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Start and stop the app with the server, unless it was already started."""
-        is_ours = False
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    is_ours = await self._start()
-                except Exception as error:
-                    _logger.error("the app failed to start: %s", error)
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    return
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                self.drain()
-                if is_ours:
-                    await self._app.stop()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
-
-    async def _start(self) -> bool:
-        self._stopping.clear()
-        if self._app.is_running:
-            return False
-        await self._app.start()
-        return True
+        await live(self._app, self._stopping, self.drain, receive, send)
 
 
 def _shows_token(scope: Scope) -> bool:

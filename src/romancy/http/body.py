@@ -42,12 +42,14 @@ class Head:
 
 _NEEDED = frozenset(
     {
+        b"accept",
         b"authorization",
         b"content-encoding",
         b"content-length",
         b"content-type",
         b"cookie",
         b"host",
+        b"last-event-id",
         b"origin",
         b"sec-fetch-site",
         b"transfer-encoding",

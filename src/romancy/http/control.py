@@ -14,9 +14,11 @@ from romancy.api.workflow import Workflow
 from romancy.bulk import BulkVerb, Part, add_up, cancelling, parts, resuming, retrying
 from romancy.core.ids import new_id
 from romancy.core.model import FINAL, STOPPED
+from romancy.core.redaction import redacting
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.signature import Signature
 from romancy.cursors import read_cursor, write_cursor
+from romancy.engine.around import incoming
 from romancy.errors import InvalidInput
 from romancy.http import schemas, serialize
 from romancy.http.pages import paged
@@ -91,12 +93,20 @@ async def get_result(request: Request) -> Response:
     Answers early, with the current status, when the server is about to stop.
     """
     id, query = request.path["instance_id"], request.query
-    instance = await request.app.get_instance(id)
-    if query.timeout and instance.status not in STOPPED:
-        await _end_of(id, request, query.timeout)
+    with redacting(None):  # code gets this
         instance = await request.app.get_instance(id)
+        if query.timeout and instance.status not in STOPPED:
+            await _end_of(id, request, query.timeout)
+            instance = await request.app.get_instance(id)
+    if _is_sealed(instance.output) or (instance.error is not None and _is_sealed(instance.error["message"])):
+        await request.runtime.engine.storage.catalog.exact.instance(id)  # says why it can't be opened
     standing = {"instance_id": id, "status": instance.status}
     return json_answer(200, {**standing, "output": instance.output, "error": instance.error})
+
+
+def _is_sealed(value: object) -> bool:
+    """Return whether this may be what is shown in place of a value."""
+    return isinstance(value, str) and value.startswith("sealed (")
 
 
 async def _end_of(id: str, request: Request, timeout: float) -> None:
@@ -136,8 +146,14 @@ async def start_workflow(request: Request) -> Response:
     args, kwargs = arguments(request.runtime.registry.latest(name), body)
     id = new_id(request.runtime.clock.now()) if body.instance_id is None else body.instance_id
     unknown = f"; it is unknown whether the workflow was started: try again with the instance_id {id!r}"
-    starting = app.start_workflow(queued(request, name), *args, instance_id=id, **kwargs)
-    handle = await request.backpressure.store(starting, request.size, unknown)
+    trace = incoming.set(request.trace)
+    try:
+        starting = app.start_workflow(queued(request, name), *args, instance_id=id, **kwargs)
+        handle = await request.backpressure.store(starting, request.size, unknown)
+    except PermissionError as refusal:  # of middleware
+        raise HTTPError(403, str(refusal) or "this start was refused", kind="Forbidden") from refusal
+    finally:
+        incoming.reset(trace)
     return json_answer(201 if handle.created else 200, {"instance_id": handle.instance_id})
 
 

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from romancy.core.actor import origin_of
 from romancy.core.model import Event
+from romancy.engine.around import traced
 from romancy.engine.delivery import Accepted
 from romancy.http import schemas
 from romancy.http.access import check_limits
@@ -69,6 +70,8 @@ class Events:
             parsed = await self._parse(request.scope["headers"], body)
         check_limits(request.head.granted, parsed.events)
         events = _signed(parsed.events, request.head.who)
+        if request.runtime.around.has_sends and (trace := request.trace):
+            events = [traced(event, trace) for event in events]
         request.quotas.take(request.head.token, len(events), len(body))
         if not parsed.batched:
             stored = await backpressure.store(partial(engine.accept, events[0]), len(body), _UNKNOWN)

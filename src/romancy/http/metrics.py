@@ -31,7 +31,7 @@ MOST_IN_INBOX = 100_000
 async def metrics(request: Request) -> Response:
     """Metrics of this process, in the Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(request.runtime.engine, request.traffic, await _counts(request)))
+    registry.register(Families(request.runtime.engine, request.traffic, await _counts(request)))
     return Response(200, generate_latest(registry), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
 
@@ -64,12 +64,13 @@ async def _counts(request: Request) -> _Counts:
         return _Counts()
 
 
-class _Collector(Collector):
+class Families(Collector):
     """Reads the counters of an engine when asked; keeps no copy."""
 
-    def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts) -> None:
+    def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts | None = None) -> None:
+        """Without `counts`, what has to be read from the database is left out."""
         self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
-        self._inbox, self._queues, self._retrying, self._overdue, self._stored_sinks = counts
+        self._inbox, self._queues, self._retrying, self._overdue, self._stored_sinks = counts or _Counts()
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -85,6 +86,7 @@ class _Collector(Collector):
         yield from self._inbox_gauges()
         yield from self._attention()
         yield from self._sinks()
+        yield from self._emissions()
         yield from self._kept_events()
         yield from self._engine_internals()
         yield from self._requests()
@@ -165,6 +167,11 @@ class _Collector(Collector):
         if self._overdue is not None:
             text = "Timers, timeouts and retries that are more than ten seconds late, up to 10,000."
             yield _gauge("instances_overdue", text, self._overdue)
+
+    def _emissions(self) -> Iterator[Metric]:
+        m = self._metrics
+        yield _counter("emissions", "Values that instances emitted here.", [], {(): m.emissions})
+        yield _counter("emission_bytes", "Bytes of these values, as JSON.", [], {(): m.emission_bytes})
 
     def _kept_events(self) -> Iterator[Metric]:
         m = self._metrics

@@ -39,6 +39,11 @@ _DESCRIPTIONS = {
     500: "An unexpected error.",
     503: "The database, the app or the server is temporarily unavailable.",
 }
+_SERVER_SENT = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+}
 
 
 def describe(routes: Sequence[Route], version: str, *, has_tokens: bool = False) -> dict[str, Any]:
@@ -131,6 +136,8 @@ def _responses(route: Route, found: dict[int, Any]) -> dict[str, Any]:
         if answer is not None:
             kind = "text/plain" if answer is str else "application/json"
             responses[str(status)]["content"] = {kind: {"schema": found[id(answer)]}}
+            if route.is_stream:
+                responses[str(status)]["content"]["text/event-stream"] = {"schema": _SERVER_SENT}
     error = {"application/json": {"schema": found[id(schemas.Error)]}}
     takes_body = bool(route.contents) or route.body is not None
     guarded = _GUARDED if route.scope is not None else ()

@@ -24,6 +24,7 @@ class QuestionItem(TypedDict):
     people: list[str]
     asked_at: schemas.Time
     expires_at: schemas.Time | None
+    schema: dict[str, Any]
 
 
 class Questions(TypedDict):
@@ -72,6 +73,7 @@ def _item(record: QuestionRecord) -> QuestionItem:
         "people": list(record.people),
         "asked_at": time_text(record.asked_at),
         "expires_at": None if record.expires_at is None else time_text(record.expires_at),
+        "schema": dict(record.schema),
     }
 
 

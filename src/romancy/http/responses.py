@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from romancy.errors import (
     AppNotRunning,
+    CodecError,
     InstanceExists,
     InstanceNotFound,
     InvalidEvent,
@@ -86,6 +87,7 @@ STATUSES: Sequence[tuple[type[Exception], int]] = (
     (Overloaded, 429),
     (AppNotRunning, 503),
     (RefusedValue, 400),
+    (CodecError, 500),
     (StorageError, 503),
 )
 """The first match counts."""

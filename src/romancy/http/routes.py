@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
 
+from romancy.engine.around import trace_in
 from romancy.http.access import Access
 from romancy.http.backpressure import Backpressure
 from romancy.http.body import Head
@@ -67,6 +68,11 @@ class Request:
         """The parts of the app."""
         return runtime_of(self.app)
 
+    @property
+    def trace(self) -> dict[str, str]:
+        """The trace that the request belongs to, as its headers say."""
+        return trace_in({name.decode("latin-1"): value.decode("latin-1") for name, value in self.scope["headers"]})
+
     async def gone(self) -> None:
         """Return when the client has disconnected."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -101,6 +107,8 @@ class Route:
     """Time limit in seconds. None stands for the time limit of the database."""
     needs_room: bool = True
     """Refused while the server stops, or has too many requests. Not so for monitoring."""
+    is_stream: bool = False
+    """Answers with server-sent events, unless JSON is asked for."""
     on_error: OnError | None = None
     """Makes the answer to an error, or to a refused visitor, in place of JSON: for pages."""
 

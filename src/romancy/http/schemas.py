@@ -226,6 +226,7 @@ class Problem(TypedDict):
     message: str
     traceback: str
     not_undone: NotRequired[list[str]]
+    missing: NotRequired[str]
 
 
 class QueueWaitItem(TypedDict):
@@ -282,6 +283,7 @@ class InstanceItem(TypedDict):
     queue: str | None
     key: str | None
     priority: int
+    headers: dict[str, str]
 
 
 class QueueItem(TypedDict):

@@ -95,6 +95,7 @@ def instance_item(instance: Instance) -> schemas.InstanceItem:
         "queue": instance.queue,
         "key": instance.key,
         "priority": instance.priority,
+        "headers": dict(instance.headers),
     }
 
 

@@ -7,12 +7,12 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 
-from romancy.http.asgi import HttpApp
-from romancy.http.traffic import Room, most_connections
+from romancy.http.responses import Receive, Scope, Send
+from romancy.http.traffic import Room, Traffic, most_connections
 from romancy.http.uvicorn_limits import absent_in, patient, plain_of
 from romancy.service import Service, runtime_of
 from romancy.signals import on_first_signal
@@ -23,6 +23,18 @@ _AT_ONCE, _QUEUE = 16, 2048
 
 asyncio has one number for both, so a large queue could use up all file descriptors before any connection is closed.
 """
+
+
+class Face(Protocol):
+    """An ASGI application to serve, with what it counts."""
+
+    traffic: Traffic
+
+    def drain(self) -> None:
+        """The server is about to stop: finish what is under way, accept nothing new."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -38,7 +50,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(
-    app: Service, face: HttpApp, bound: socket.socket, on_started: Callable[[], None], lifeline: int | None = None
+    app: Service, face: Face, bound: socket.socket, on_started: Callable[[], None], lifeline: int | None = None
 ) -> None:
     """Start the app and answer requests until a signal arrives, or `lifeline` reaches its end.
 
@@ -58,7 +70,7 @@ async def serve(
 class Server(uvicorn.Server):
     """uvicorn, without its handling of signals and lifespan."""
 
-    def __init__(self, face: HttpApp, app: Service, on_started: Callable[[], None]) -> None:
+    def __init__(self, face: Face, app: Service, on_started: Callable[[], None]) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # clients could flood the log with warnings
         runtime = runtime_of(app)
         limits = runtime.http

@@ -29,7 +29,7 @@ _POLL, _BEAT = 2.0, 5.0
 _PATIENCE = 5.0
 """Seconds without an answer after which the database counts as unavailable."""
 Counts = dict[Any, int]
-_HEADERS = (
+HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
@@ -92,7 +92,7 @@ class Hub:
         if len(self._streams) >= MOST:
             raise HTTPError(503, f"too many open streams ({MOST}); close some pages of the viewer", kind="Overloaded")
         request.runtime.engine  # noqa: B018 - raises at once if the app is not running
-        return Response(200, None, _HEADERS, self._parts(request))
+        return Response(200, None, HEADERS, self._parts(request))
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes]:
         stream = Stream(self.reads)
@@ -110,7 +110,7 @@ class Hub:
                 yield await stream.next()
                 if stopwatch() - checked >= _BEAT:
                     checked = stopwatch()
-                    if not await _is_welcome(request):
+                    if not await is_welcome(request):
                         break
         finally:
             self._streams.discard(stream)
@@ -164,7 +164,7 @@ class Hub:
             stream.put(message)
 
 
-async def _is_welcome(request: Request) -> bool:
+async def is_welcome(request: Request) -> bool:
     """Whether the session still exists. While the database is unavailable, streams are kept open."""
     try:
         return request.session is None or bool(await request.session())

@@ -63,7 +63,7 @@ class Poster:
     async def post(self, event: Event) -> None:
         """Post an event. Raise `NotDelivered` unless the answer is 2xx. The caller limits the time."""
         headers, body = structured(event)
-        request = self._request(body, [*headers, *self._signed(event.id, body)])
+        request = self._request(body, [*headers, *_trace(event), *self._signed(event.id, body)])
         answer = await self._answer(request, body)
         if not 200 <= answer.status < 300:
             raise NotDelivered(_words(answer), answer.retry_after)
@@ -249,6 +249,13 @@ def _check_url(url: str) -> SplitResult:
             "pass credentials in headers="
         )
     return place
+
+
+def _trace(event: Event) -> list[tuple[bytes, bytes]]:
+    """Return the trace of an event as headers, so that what the receiver does becomes part of it."""
+    extensions = event.extensions or {}
+    found = [(name, str(extensions[name]).strip()) for name in ("traceparent", "tracestate") if name in extensions]
+    return [(name.encode(), value.encode()) for name, value in found if value.isascii() and value.isprintable()]
 
 
 def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """Databases: the storage protocol, and the backend for a URL.
 
     protocol.py  what the engine needs from a database
+    attempts.py  attempts of activities, and the evidence about those that were running when their worker died
     batch.py     what the engine writes in one transaction, and the result of each item
     forks.py     what a copy of an instance is made of
     instances.py instances as they are stored
@@ -12,6 +13,7 @@
     event_catalog.py  its part for the event log
     schedules.py the table of schedules
     sinks.py     how far sinks have come, and what they have parked
+    emissions.py what instances emit
     queues.py    what waits in queues, and how it is admitted
     desk.py      what operators look at
     acts.py      who did what to instances
@@ -19,6 +21,9 @@
     guests.py    connections of callers, on which things are left in the inbox
     inbox_items.py  what is in the inbox
     rows.py      converts between rows and records
+    opener.py    what a backend looks at inside values
+    sealed/      values that are sealed with a codec
+    unopened.py  in place of a value that could not be opened
     urls.py      database URLs, and how they are shown
     sql/         the statements, by name, and the migrations
     sqlite/      SQLite
@@ -48,6 +53,7 @@ Checked again by the statement that relies on it:
 - offers, deliveries, notices, timers, balances: hints. The owner decides when it feeds them, and its commit is checked.
 
 Permanently true once remembered:
+- the index key of a database whose values are sealed: it is never replaced by another one;
 - ready shapes (PostgreSQL): remembered after the database has confirmed it. A ready shape stays ready;
 - for marks, the event before which a wait can't be offered anything any more: in the snapshot that found it, no older
   event was uncommitted or without its keys, and all later events are newer;
@@ -69,28 +75,39 @@ from typing import Any
 
 from romancy.core.clock import Clock
 from romancy.errors import StorageError
+from romancy.storage.opener import Opener
 from romancy.storage.protocol import Storage
 from romancy.storage.urls import is_postgres
 
 __all__ = ["open_storage"]
 
 
-def open_storage(database: str, *, durability: str, clock: Clock, create: bool = True, **options: Any) -> Storage:
+def open_storage(
+    database: str,
+    *,
+    durability: str,
+    clock: Clock,
+    create: bool = True,
+    opener: Opener | None = None,
+    **options: Any,
+) -> Storage:
     """Return the backend for a path, `:memory:` or URL, not opened yet. PostgreSQL `options`: `schema`, `notify_url`.
 
-    With `create=False`, an empty PostgreSQL database is refused. A SQLite file is created in any case.
+    With `create=False`, an empty PostgreSQL database is refused. A SQLite file is created in any case. `opener`:
+    opens what the backend itself looks at, if values are sealed; see `sealed/`.
     """
     options = {name: value for name, value in options.items() if value is not None}
+    seen: dict[str, Any] = {} if opener is None else {"opener": opener}
     if is_postgres(database):
-        return _postgres()(database, durability=durability, clock=clock, create=create, **options)
+        return _postgres()(database, durability=durability, clock=clock, create=create, **seen, **options)
     scheme, separator, rest = database.partition("://")
     if options:
         raise StorageError(f"{', '.join(options)}: these options require a postgresql:// URL")
     if not separator:
-        return _sqlite()(database, durability=durability, clock=clock)
+        return _sqlite()(database, durability=durability, clock=clock, **seen)
     if scheme in ("sqlite", "file"):
         path = rest.removeprefix("/") if rest.startswith("//") else rest
-        return _sqlite()(path, durability=durability, clock=clock)
+        return _sqlite()(path, durability=durability, clock=clock, **seen)
     raise StorageError(
         f"{scheme!r} databases are not supported by this version; use a file path, :memory: or postgresql://"
     )

@@ -15,6 +15,8 @@ from romancy.core.operations import WaitRow
 from romancy.core.published import Publication
 from romancy.core.questions import ANSWERED
 from romancy.core.queues import Place
+from romancy.storage.attempts import Attempt, Trial
+from romancy.storage.emissions import EmissionRow
 from romancy.storage.instances import Admitted
 
 STATUS_CODES: Mapping[Status, int] = {
@@ -79,6 +81,8 @@ class Start:
     """Where it waits until it is admitted. It has no owner until then."""
     who: str | None = None
     """The name of the one who starts it, to be recorded with it."""
+    headers: Mapping[str, str] | None = None
+    """What travels with it besides its input; see `middleware.py`."""
 
 
 @dataclass(slots=True)
@@ -98,55 +102,6 @@ class Misfit:
     model: str
     event: int
     error: str
-
-
-@dataclass(slots=True, frozen=True)
-class Suspicion:
-    """The evidence about something that was running when its worker died. Times are estimates, in microseconds."""
-
-    since: int
-    tried: int = 0
-    """How long it has run since."""
-    tried_alone: int = 0
-    """How long it has run while no other suspect was running."""
-    alone: int = 0
-    """Worker deaths during that time."""
-    run: int = 0
-    """The part of `tried` that belongs to the current run."""
-    is_alone: bool = False
-    """Whether it is running while no other suspect is."""
-
-
-@dataclass(slots=True)
-class Attempt:
-    """The durable state of an activity that failed, reported progress, or outlived a worker.
-
-    An empty `op` means the code of the workflow, which outlived a worker.
-    """
-
-    op: str
-    n: int
-    """How many attempts have failed."""
-    first_at: int
-    next_due: int | None = None
-    error: bytes | None = None
-    progress: bytes | None = None
-    crashes: int = 0
-    started: bool = False
-    suspicion: Suspicion | None = None
-    culprit: str = ""
-    """The name under which similar suspects are pooled."""
-
-
-@dataclass(slots=True)
-class Trial:
-    """A suspect that ran alone and ended normally; kept for the tally of its name."""
-
-    culprit: str
-    at: int
-    since: int
-    tried_alone: int
-    alone: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -176,14 +131,18 @@ class Ask:
 
     child: str
     reason: str
+    sealed: tuple[bytes | None, bytes] | None = None
+    """The reason and the error, if values are sealed."""
 
     @property
     def payload(self) -> bytes:
-        return self.reason.encode()
+        return self.reason.encode() if self.sealed is None else self.sealed[0] or b""
 
     @property
     def cancellation(self) -> bytes:
         """The error of a child that is cancelled at once."""
+        if self.sealed is not None:
+            return self.sealed[1]
         return Failure("CancelledError", self.reason or "cancelled", culprits=[]).encode()
 
 
@@ -257,8 +216,12 @@ class Commit:
     """
     admits: Admission | None = None
     """The next instance of its queue, which gets the slot of this one when it ends."""
+    emitted: Sequence[EmissionRow] = ()
+    """What the code of the workflow emits."""
     workflow: str | None = None
     """The workflow of an instance that begins to wait, or continues as new: what it may take is learned from that."""
+    headers: Mapping[str, str] | None = None
+    """Headers that the instance gets, or that replace those it had."""
 
     @property
     def is_final(self) -> bool:
@@ -291,6 +254,8 @@ class Commit:
             or self.given_back
             or self.rejoins
             or self.replaced
+            or self.headers is not None
+            or self.emitted
         )
 
     @property
@@ -344,6 +309,8 @@ class Request:
     payload: bytes
     at: int
     who: str | None = None
+    error: bytes | None = None
+    """The error of an instance that it cancels, if values are sealed."""
 
     @property
     def verb(self) -> str:
@@ -353,6 +320,8 @@ class Request:
     @property
     def cancellation(self) -> bytes:
         """The error of an instance that this request cancels."""
+        if self.error is not None:
+            return self.error
         return Failure("CancelledError", self.payload.decode() or "cancelled", culprits=[]).encode()
 
 
@@ -421,6 +390,8 @@ class StartAnswer:
     workflow: str = ""
     owned: bool = False
     lost: bool = False
+    unread: str | None = None
+    """Why the input of the existing one could not be compared."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ because each runs statements with the same names.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,6 +170,7 @@ class Shown:
 
     view: bytes | None = None
     attributes: dict[str, str] = field(default_factory=dict[str, str])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
@@ -206,6 +208,11 @@ class Rates:
 
 class Catalog(EventCatalog):
     """Reads for people from one database."""
+
+    @property
+    def exact(self) -> Catalog:
+        """The same, but a value that can't be opened is an error."""
+        return self
 
     async def counts(self, cap: int) -> dict[Status, int]:
         """Return the number of instances by status, each counted up to `cap`."""
@@ -300,8 +307,8 @@ class Catalog(EventCatalog):
     async def shown(self, ids: Collection[str]) -> dict[str, Shown]:
         """Return what these instances show of themselves; those that show nothing are left out."""
         found: dict[str, Shown] = {}
-        for id, view in await self._ask("views", listed=list(ids)):
-            found.setdefault(id, Shown()).view = view
+        for id, view, headers in await self._ask("views", listed=list(ids)):
+            found[id] = Shown(view, headers={} if headers is None else json.loads(headers))
         for id, attributes in (await self.attributes(ids)).items():
             found.setdefault(id, Shown()).attributes = attributes
         return found
@@ -412,6 +419,13 @@ class Catalog(EventCatalog):
     async def waits_of(self, ids: Collection[str], each: int) -> list[StoredWait]:
         """Return up to `each` waits and retries of each of these instances."""
         return [StoredWait(*row) for row in await self._ask("few_waits", listed=list(ids), each=each)]
+
+    async def types_of_waits(self, ids: Collection[str]) -> dict[tuple[str, str], list[str]]:
+        """Return the event types that these instances wait for, by instance and operation."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for instance, op, type in await self._ask("types_of_waits", listed=list(ids)):
+            found.setdefault((instance, op), []).append(type)
+        return found
 
     async def wait_types(self, after: str, limit: int, cap: int) -> list[tuple[str, int]]:
         """Return the event types that have waits, in order, with the number of waits, counted up to `cap`."""

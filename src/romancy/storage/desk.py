@@ -149,7 +149,7 @@ class DeskRows:
     """The tables as operators need them. `look` reads for people, `do` writes."""
 
     def __init__(self, ask: Run, look: Run, do: Run) -> None:
-        self._ask, self._look, self._do = ask, look, do
+        self._ask, self._look, self._do = self.runs = ask, look, do
 
     # --- workers ----------------------------------------------------------------------------------------------------
     async def workers(self) -> list[WorkerState]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from romancy.errors import StorageError
+from romancy.errors import CodecError, StorageError
 
 
 class TransientError(StorageError):
@@ -23,9 +23,21 @@ class TookTooLong(TransientError):
     """
 
 
+class Unreachable(TookTooLong):
+    """Values that are kept outside the database can't be written or read right now. Others need not wait for that."""
+
+
 class NotThere(StorageError):
     """The database does not exist or holds nothing of Romancy's, and the caller must not create it."""
 
 
+class SealedDatabase(CodecError, StorageError):
+    """The values in this database are sealed; give the app its codec: App(codec=...), or ROMANCY_CODEC for the CLI."""
+
+
 class RefusedValue(StorageError):
     """The database will never accept this value."""
+
+
+class Unsealable(RefusedValue, CodecError):
+    """A value can't be sealed."""

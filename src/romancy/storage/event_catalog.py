@@ -59,7 +59,7 @@ class EventCatalog:
     """Reads of the event log."""
 
     def __init__(self, ask: Run) -> None:
-        self._ask = ask
+        self._ask = self.ask = ask
 
     async def events(
         self,

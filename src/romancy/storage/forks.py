@@ -26,6 +26,10 @@ class Fork:
     """The run of the original that is copied. It is refused if that has continued as new since."""
     who: str | None = None
     """The name of the one who forks it, to be recorded with it."""
+    input: bytes | None = None
+    """Its input, if that can't be copied because values are sealed."""
+    is_sealed: bool = False
+    """Whether `entries` are to be stored as they are here, and not copied."""
 
     @property
     def numbers(self) -> list[int]:

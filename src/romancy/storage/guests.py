@@ -43,6 +43,8 @@ class Inbox:
     place: Mapping[str, Any]
     """Further values of the INSERT: what this database is, and whom to notify."""
     file: str | None = None
+    seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Seals a row, if values are sealed."""
 
     @property
     def named(self) -> str:

@@ -17,6 +17,7 @@ from romancy.storage.acts import Acts
 from romancy.storage.batch import Batch, BatchResult, Commit
 from romancy.storage.catalog import Catalog
 from romancy.storage.desk import DeskRows
+from romancy.storage.emissions import Emissions
 from romancy.storage.forks import Fork
 from romancy.storage.guests import Inbox
 from romancy.storage.inbox_items import InboxItem
@@ -81,6 +82,12 @@ class Storage(Protocol):
     an offer made before its wait took the event, but followed up after that was stored, would count as a second event.
     """
 
+    keys: str
+    """Part of the name of this build, if values are sealed: a build with other keys may be able to open them."""
+
+    over: int | None
+    """Bytes above which values are kept outside the database; None if all of them are kept in it."""
+
     has_one_writer: bool
     """Whether an open transaction keeps all other writes waiting."""
 
@@ -122,6 +129,11 @@ class Storage(Protocol):
     @property
     def desk(self) -> DeskRows:
         """What operators look at."""
+        ...
+
+    @property
+    def emissions(self) -> Emissions:
+        """What instances emit."""
         ...
 
     @property
@@ -284,6 +296,14 @@ class Storage(Protocol):
 
         Except those that are being delivered, and those that expire later. Returns what was deleted, by type.
         """
+        ...
+
+    async def prepare(self, batch: Batch) -> None:
+        """Write the values of a batch that are kept outside the database. Storing it does not wait for that then."""
+        ...
+
+    async def sweep(self) -> int:
+        """Remove values outside the database that are not needed any more; return how many."""
         ...
 
     async def expect(self, interests: Sequence[Interest]) -> None:

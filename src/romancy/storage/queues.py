@@ -56,8 +56,13 @@ class Queues:
     """The queues of one database. `admit` owns the instances whose workflows are given."""
 
     def __init__(self, ask: Run, do: Run, admit: Admit) -> None:
-        self._ask, self._do = ask, do
-        self.admit = admit
+        self._ask, self._do, self._admit = self.runs = ask, do, admit
+
+    async def admit(
+        self, admission: Admission, worker: str, at: int, workflows: Collection[str]
+    ) -> list[Admitted] | None:
+        """Admit instances. None: the queue was changed meanwhile."""
+        return await self._admit(admission, worker, at, workflows)
 
     async def glance(self, queue: Queue) -> Glance:
         """Return a queue, which is added if it is new. What holds a slot is counted up to one more than the limit.

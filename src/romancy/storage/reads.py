@@ -7,7 +7,7 @@ from typing import Any
 
 from romancy.core.clock import Clock
 from romancy.storage.acts import Acts
-from romancy.storage.batch import STATUS_NAMES, UNKNOWN
+from romancy.storage.batch import STATUS_NAMES, UNKNOWN, Batch
 from romancy.storage.catalog import Catalog
 from romancy.storage.desk import DeskRows
 from romancy.storage.inbox_items import InboxItem, to_item
@@ -40,6 +40,9 @@ class Reads:
     else.
     """
 
+    keys = ""
+    over: int | None = None
+
     def __init__(self, ask: Run, look: Run, do: Run, admit: Admit, clock: Clock, schedule: Run, sink: Run) -> None:
         self._ask, self._do_named, self._clock = ask, do, clock
         self.queues = Queues(ask, do, admit)
@@ -50,6 +53,12 @@ class Reads:
         self.sinks = Sinks(ask, look, sink)
         self.desk = DeskRows(ask, look, sink)
         self._keeping, self._holding = Keeping(ask), Keeping(look)
+
+    async def prepare(self, batch: Batch) -> None:
+        return None  # all values are kept in the database
+
+    async def sweep(self) -> int:
+        return 0
 
     async def is_gone(self, worker: str) -> bool:
         return worker in await self.gone([worker])

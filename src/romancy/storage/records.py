@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from romancy.core.history import Entry
 from romancy.core.model import Status
 from romancy.core.operations import ActivityCall
-from romancy.storage.batch import Attempt
+from romancy.storage.attempts import Attempt
 from romancy.storage.instances import InstanceRow
 
 DEATHS_KEPT = 7 * 24 * 3600 * 1_000_000
@@ -190,6 +191,10 @@ class StoredWait:
         return (self.instance, self.op) if self.child is None else (self.created_at, self.child)
 
 
+UNREAD = "unread"
+"""In the description of a wait whose filter can't be opened: the key that is needed."""
+
+
 @dataclass(slots=True, frozen=True)
 class ShownAttempt:
     """An activity that failed, reported progress, or outlived a worker. An error longer than 64 KiB is left out."""
@@ -215,6 +220,9 @@ class Snapshot:
     attempts: list[Attempt]
     requests: list[StoredRequest]
     deliveries: list[int]
+    headers: Mapping[str, str] | None = None
+    problem: Exception | None = None
+    """Why some of its values can't be opened."""
 
     @property
     def unfed(self) -> Entry | None:

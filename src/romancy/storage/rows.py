@@ -7,14 +7,11 @@ import json
 import logging
 from typing import Any
 
-from romancy.core.filters import Filter
-from romancy.core.history import Entry, is_json
+from romancy.core.history import Entry
 from romancy.core.model import Event
-from romancy.core.same_event import is_same_event
-from romancy.core.strict_json import parse_json
 from romancy.core.versions import bare_name
-from romancy.errors import InvalidEvent
-from romancy.storage.batch import STATUS_NAMES, UNKNOWN, Attempt, Suspicion, WaitRow
+from romancy.storage.attempts import Attempt, Suspicion
+from romancy.storage.batch import STATUS_NAMES, UNKNOWN, WaitRow
 from romancy.storage.instances import InstanceRow
 
 _logger = logging.getLogger("romancy")
@@ -47,13 +44,6 @@ def event_values(event: Event, token: bytes) -> tuple[Any, ...]:
         event.expires_at,
         event.origin,
     )
-
-
-def is_other(event: Event, type: str, subject: str | None, target: str | None, attrs: Any, data: Any) -> bool:
-    """Return whether an event differs from the one that is stored under its source and id."""
-    content_type = content_type_of(attrs)
-    stored = Event(event.id, event.source, type, data, subject, datacontenttype=content_type, target=target)
-    return not is_same_event(event, stored)
 
 
 _PLAIN_ATTRS = b'{"datacontenttype": "application/json"}'
@@ -97,21 +87,6 @@ def as_stored(event: Event, seq: int) -> Event:
     )
 
 
-def matchable(event: Event) -> Any:
-    """Return an event's data as filters see it, parsed only if necessary."""
-    return matchable_data(event.data, event.datacontenttype) if event.parsed is None else event.parsed
-
-
-def matchable_data(data: bytes | None, content_type: str | None) -> Any:
-    """Return data as filters see it; data that is not JSON has no fields."""
-    if data is None or not (content_type is None or is_json(content_type)):
-        return None
-    try:
-        return parse_json(data)
-    except InvalidEvent:
-        return None
-
-
 def content_type_of(attrs: bytes | None) -> str | None:
     return json.loads(attrs).get("datacontenttype") if attrs else None
 
@@ -122,11 +97,6 @@ def to_instance(row: tuple[Any, ...]) -> InstanceRow:
 
 def entry_values(entry: Entry) -> tuple[Any, ...]:
     return entry.n, entry.kind, entry.op, entry.at, entry.input, entry.payload, entry.event
-
-
-def filter_of(spec: bytes) -> Filter:
-    """Return the filter of a wait that has one."""
-    return Filter.from_json(json.loads(spec)["filter"])
 
 
 def to_attempt(row: tuple[Any, ...]) -> Attempt:

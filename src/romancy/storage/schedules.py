@@ -111,7 +111,7 @@ class Schedules:
     """Schedules by name. Nothing is cached."""
 
     def __init__(self, ask: Run, do: Run) -> None:
-        self._ask, self._do = ask, do
+        self._ask, self._do = self.runs = ask, do
 
     async def get(self, name: str) -> ScheduleRow | None:
         rows = await self._ask("schedule", name=name)

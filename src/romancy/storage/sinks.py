@@ -115,7 +115,7 @@ class Sinks:
     """Sinks by name. `look` reads for people."""
 
     def __init__(self, ask: Run, look: Run, do: Run) -> None:
-        self._ask, self._look, self._do = ask, look, do
+        self._ask, self._look, self._do = self.runs = ask, look, do
 
     async def declare(self, sink: str, types: Sequence[str], at: int, keep: int, *, holds: bool) -> None:
         """Add a sink, which begins with the events that come from now on, or change what it takes."""

@@ -11,9 +11,12 @@ from typing import Any, Never, ParamSpec, Self, TypeVar
 
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration
+from romancy.core.payloads import PayloadCodec
+from romancy.core.redaction import Redact
 from romancy.core.retry import RetryPolicy
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.hooks import HooksBase
+from romancy.middleware import MiddlewareBase
 from romancy.options import WITHOUT_HTTP, Database, HTTPSink, Retention, Sink, WorkerOptions, refuse
 from romancy.service import Service, desk_of
 from romancy.sync.verbs import Background, Blocking, blocking
@@ -39,7 +42,10 @@ class App(Blocking):
         state: Any = None,
         retry: RetryPolicy | None = None,
         hooks: HooksBase | Sequence[HooksBase] = (),
+        middleware: MiddlewareBase | Sequence[MiddlewareBase] = (),
         sinks: Sequence[HTTPSink | Sink] = (),
+        codec: PayloadCodec | None = None,
+        redact: Sequence[str] | Redact | None = None,
         worker: bool | WorkerOptions = True,
         max_activities: int = 100,
         lease: Duration = timedelta(seconds=10),
@@ -53,7 +59,10 @@ class App(Blocking):
             state=state,
             retry=retry,
             hooks=hooks,
+            middleware=middleware,
             sinks=sinks,
+            codec=codec,
+            redact=redact,
             tokens=WITHOUT_HTTP,
             worker=worker,
             max_activities=max_activities,

@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, TypeVarTuple, overload
 
@@ -15,6 +15,7 @@ from romancy.api.context import WorkflowContext
 from romancy.api.workflow import Workflow
 from romancy.core.model import Duration, Status
 from romancy.core.schedules import Schedule
+from romancy.emission_records import Emission, check_wanted
 from romancy.errors import AppNotRunning, RomancyError
 from romancy.reruns import Steps
 from romancy.service import Service
@@ -80,6 +81,10 @@ class Background:
             future.cancel()
             raise
 
+    @property
+    def is_open(self) -> bool:
+        return not self._closed
+
     def close(self) -> None:
         with self._door:
             self._closed = True
@@ -122,6 +127,23 @@ class WorkflowHandle(Generic[R_co]):
         """Return what the workflow last gave to `ctx.set_view`; None if it has not set a view."""
         return self._owner.background.do(self._handle.view, model)
 
+    @overload
+    def emitted(self, topic: str | None = None, /, *, model: type[T], after: int = 0) -> Iterator[Emission[T]]: ...
+    @overload
+    def emitted(self, topic: str | None = None, /, *, after: int = 0) -> Iterator[Emission[Any]]: ...
+    def emitted(self, topic: str | None = None, /, *, model: Any = Any, after: int = 0) -> Iterator[Emission[Any]]:
+        """Return what the instance has emitted on a topic, or on all, and then emits, until it has ended.
+
+        >>> for emission in handle.emitted("tokens", model=str, after=seen):
+        ...     print(emission.n, emission.value)
+        """
+        check_wanted(topic, after)
+
+        async def begin() -> AsyncIterator[Emission[Any]]:
+            return self._handle.emitted(topic, model=model, after=after)
+
+        return _each(self._owner.background, self._owner.background.do(begin))
+
     def cancel(self, reason: str | None = None) -> bool:
         """Request cancellation; the code sees `asyncio.CancelledError` and can clean up. False if already ended."""
         return self._owner.background.do(self._handle.cancel, reason)
@@ -129,6 +151,25 @@ class WorkflowHandle(Generic[R_co]):
     def retry(self) -> WorkflowHandle[R_co]:
         """Let the instance go on after it failed or was cancelled, as `retry_workflow` does. Return a handle."""
         return WorkflowHandle(self._owner, self._owner.background.do(self._handle.retry))
+
+
+def _each(background: Background, source: AsyncIterator[T]) -> Iterator[T]:
+    """Yield what comes from the event loop, one after the other."""
+    over = object()
+
+    async def following() -> Any:
+        return await anext(source, over)
+
+    async def close() -> None:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+
+    try:
+        while (item := background.do(following)) is not over:
+            yield item
+    finally:
+        if background.is_open:
+            background.do(close)
 
 
 def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:

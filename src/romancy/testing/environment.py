@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,14 +19,18 @@ from romancy.app import App
 from romancy.core.clock import stopwatch
 from romancy.core.codec import Codec
 from romancy.core.model import FOREVER_US, SECOND, STOPPED, Attribute, Duration, duration_us, from_us
+from romancy.core.payloads import PayloadCodec
 from romancy.core.tickets import NO_LINKS, Links
 from romancy.core.versions import stored_name
+from romancy.emission_records import Emission, check_wanted
+from romancy.emitted import stored
 from romancy.errors import RomancyError
 from romancy.handle import WorkflowHandle
 from romancy.options import WorkerOptions
 from romancy.records import Instance, Receipt, Wait
 from romancy.service import runtime_of
 from romancy.storage import open_storage
+from romancy.storage.protocol import Storage
 from romancy.testing.answers import answer_as, check_accepted
 from romancy.testing.clock import ManualClock
 from romancy.testing.fakes import (
@@ -164,6 +170,11 @@ class Environment:
             return (await self.app.get_instance(handle.instance_id)).waits
         return (await self.app.list_waits(limit=1000)).items
 
+    async def emitted(self, handle: WorkflowHandle[Any], topic: str | None = None) -> list[Emission[Any]]:
+        """Return what an instance has emitted by now, on one topic or on all, when everything is idle."""
+        await self.settle()
+        return await stored(self._runtime.engine, handle.instance_id, *check_wanted(topic, 0), sys.maxsize)
+
     async def children(self, handle: WorkflowHandle[Any]) -> list[TestHandle[Any]]:
         """Return the children that an instance has started, the first one first.
 
@@ -195,7 +206,7 @@ class Environment:
         await self._runtime.crash()
         await self.app.start()
         engine = self._runtime.engine
-        engine.activities.replacements = self._fakes
+        engine.activities.replacements, engine.emissions.pause = self._fakes, 0.0
         await engine.storage.take_over(engine.worker_id or "", dead)
         engine.kick()
         await self.settle()
@@ -251,10 +262,11 @@ async def environment(
     app = App(database, workflows=workflows, **options)
     runtime = runtime_of(app)
     runtime.clock, runtime.timer_window = clock, FOREVER_US
-    storage = runtime.storage = open_storage(database, durability="normal", clock=clock)
+    storage = runtime.storage = _storage(database, clock, runtime.codec)
     await storage.open()
     try:
         await app.start()
+        runtime.engine.emissions.pause = 0.0
         try:
             yield Environment(app, clock)
         finally:
@@ -263,15 +275,27 @@ async def environment(
         await storage.close()
 
 
+def _storage(database: str, clock: ManualClock, codec: PayloadCodec | None) -> Storage:
+    if codec is None:
+        return open_storage(database, durability="normal", clock=clock)
+    from romancy.storage.sealed import Vault, VaultOpener, sealed  # lazy: few need it
+
+    vault = Vault(codec)
+    return sealed(open_storage(database, durability="normal", clock=clock, opener=VaultOpener(vault)), vault)
+
+
 @dataclass
 class _Attempt:
     instance_id: str = "test"
     workflow_name: str = "test"
     activity_id: str = "activity:1"
+    activity_name: str = "activity"
     attempt: int = 1
     state: Any = None
     last_progress: Any = None
     links: Links = NO_LINKS
+    headers: Mapping[str, str] = field(default_factory=lambda: {})
+    emitted: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
 
     @property
     def known_as(self) -> str:
@@ -280,13 +304,32 @@ class _Attempt:
     def keep_progress(self, value: object) -> None:
         self.last_progress = value
 
+    def emit(self, topic: str, raw: bytes) -> bool:
+        self.emitted.append((topic, json.loads(raw)))
+        return True
 
-def activity_context(**fields: Any) -> ActivityContext:
+    async def room(self) -> None:
+        """There is always room."""
+
+
+class TestActivityContext(ActivityContext):
+    """A context for calling an activity's plain function. `emitted` has the topics and values that it emitted."""
+
+    __test__ = False
+    __slots__ = ("emitted",)
+
+    def __init__(self, about: _Attempt) -> None:
+        super().__init__(about)
+        self.emitted: Sequence[tuple[str, Any]] = about.emitted
+
+
+def activity_context(**fields: Any) -> TestActivityContext:
     """Return a context for calling an activity's plain function: `await charge.fn(activity_context(), 42)`.
 
-    `fields`: instance_id, workflow_name, activity_id, attempt, state, last_progress.
+    `fields`: instance_id, workflow_name, activity_id, activity_name, attempt, state, last_progress, headers. What the
+    function emits is in `ctx.emitted`, as pairs of topic and value.
     """
-    return ActivityContext(_Attempt(**fields))
+    return TestActivityContext(_Attempt(**fields))
 
 
 def transaction_context(connection: C, /, *, state: Any = None) -> TransactionContext[C]:

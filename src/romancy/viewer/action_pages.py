@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from romancy.core.codec import Codec
-from romancy.core.history import is_json
+from romancy.core.history import is_json, showable
+from romancy.core.redaction import is_redacting
 from romancy.core.versions import SIGN, bare_name
 from romancy.errors import UnknownWorkflow
 from romancy.http.responses import Response
@@ -141,6 +142,6 @@ def _put(data: dict[str, Any], steps: list[str], value: Any) -> None:
 def _copied(line: EventLine) -> dict[str, Any]:
     event, text = line.shown.event, ""
     if event.data is not None and line.shown.size <= WHOLE and is_json(event.datacontenttype):
-        text = event.data.decode("utf-8", "replace")
+        text = json.dumps(showable(event.data)) if is_redacting() else event.data.decode("utf-8", "replace")
     named = {"type": event.type, "source": event.source, "subject": event.subject or "", "to": event.target or ""}
     return {**named, "data": text}

@@ -50,13 +50,14 @@ def failed_attempts(entries: Sequence[ShownEntry]) -> Mapping[str, Sequence[Fail
     found: dict[str, list[Failed]] = {}
     for shown in entries:
         if shown.entry.kind == Kind.ATTEMPT_FAILED:
-            found.setdefault(shown.entry.op, []).append(_read(shown))
+            about = json.loads(shown.entry.input or b"{}")
+            if about:  # else it is sealed, and there is no key
+                found.setdefault(shown.entry.op, []).append(_read(shown, about))
     return found
 
 
-def _read(shown: ShownEntry) -> Failed:
+def _read(shown: ShownEntry, about: Mapping[str, Any]) -> Failed:
     entry = shown.entry
-    about = json.loads(entry.input or b"{}")
     began, failure = about.get("began"), failure_of(entry.payload)
     return Failed(
         about["attempt"],

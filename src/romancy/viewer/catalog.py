@@ -16,6 +16,7 @@ from romancy.core.history import is_json
 from romancy.core.inputs import BOUND, EVENT
 from romancy.core.instance import Instance as Execution
 from romancy.core.model import SECOND, WORKING, Status, from_us
+from romancy.core.redaction import redacted, with_redacted
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
 from romancy.cursors import read_cursor, write_cursor
@@ -41,7 +42,7 @@ from romancy.viewer.parts import Part
 from romancy.viewer.retries import Retry, dropped_entries
 from romancy.viewer.spans import bars_of
 from romancy.viewer.timeline import Timeline, draw
-from romancy.viewer.values import shown_entry, shown_instance
+from romancy.viewer.values import preview, shown_entry, shown_instance
 
 CAP = 10_001
 """Things are counted up to here."""
@@ -152,7 +153,7 @@ class EventLine:
         data = self.shown.event.data or b""
         if b"\0" in data or not _is_text(data):
             return "(not text)"
-        return data[:1000].decode("utf-8", "ignore")
+        return preview(data, self.shown.size)
 
     @property
     def as_sent(self) -> dict[str, Any] | None:
@@ -162,7 +163,7 @@ class EventLine:
             return None
         typed = replace(event, datacontenttype=event.datacontenttype or "application/json")
         try:
-            return json.loads(structured(typed)[1])
+            return with_redacted(json.loads(structured(typed)[1]), "data")
         except ValueError:
             return None
 
@@ -291,8 +292,8 @@ class Catalog:
             return None
         given: dict[str, Any] = json.loads(raw)
         if kind == BOUND:
-            return given
-        return dict(zip(definition.signature.names, given["args"], strict=False)) | given["kwargs"]
+            return redacted(given)
+        return redacted(dict(zip(definition.signature.names, given["args"], strict=False)) | given["kwargs"])
 
     async def whole(self, id: str) -> Whole | None:
         return await self._stored.whole(id)
@@ -491,5 +492,5 @@ def _row(row: Summary, waits: Sequence[Wait]) -> Row:
         finished_at=None if row.finished_at is None else from_us(row.finished_at),
         waits=waits,
         position=write_cursor((row.created_at, row.id)) or "",
-        output="" if row.output is None or row.status != "completed" else row.output.decode("utf-8", "replace"),
+        output="" if row.output is None or row.status != "completed" else preview(row.output, len(row.output)),
     )

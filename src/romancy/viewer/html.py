@@ -16,11 +16,13 @@ from pydantic import BaseModel
 from romancy.core.attributes import write_attribute
 from romancy.core.durations import lasting, span
 from romancy.core.model import WAITING
+from romancy.core.token_usage import usage_of
 from romancy.core.visible import visible
+from romancy.explain.origins import scheduled_by
 from romancy.http.responses import Header, HTTPError, Response
 from romancy.http.routes import Request
-from romancy.records import scheduled_by
 from romancy.viewer import words
+from romancy.viewer.values import data_text
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -53,6 +55,7 @@ def environment() -> Environment:
     )
     tools = "stamp absolute clock_time pretty brief middle cut error_line narrowing waited_for attempt_words place"
     made.filters.update(exact=_exact, span=span, lasting=lasting, typed=write_attribute, scheduled_by=scheduled_by)
+    made.filters.update(usage_of=usage_of, data_text=data_text)
     made.filters.update({name: getattr(words, name) for name in (*tools.split(), "count", "curl", "size", "url_part")})
     cast("dict[str, Any]", made.globals).update(STATUS_WORDS=words.STATUS_WORDS, WAITING=WAITING, version=version())
     return made

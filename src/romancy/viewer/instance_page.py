@@ -11,6 +11,7 @@ from pydantic import Field
 
 from romancy.acts import Act, to_act
 from romancy.core.registry import WorkflowDefinition
+from romancy.core.token_usage import total_usage
 from romancy.errors import InstanceNotFound
 from romancy.http import serialize
 from romancy.http.responses import HTTPError, Response, to_json
@@ -57,11 +58,13 @@ async def instance(request: Request) -> Response:
     asked = {key: await asked_by(request.runtime, detail.instance.instance_id, key) for key in sorted(keys)}
     acts = [to_act(row) for row in await request.runtime.engine.storage.acts.of(detail.instance.instance_id)]
     about: dict[str, Any] = {
+        "topics": await request.runtime.engine.storage.emissions.topics(detail.instance.instance_id),
         "source": source,
         "raised": raised,
         "query": query,
         "has_code": definition is not None,
         "asked": asked,
+        "used": total_usage(entry.result for entry, _ in detail.history),
     }
     return page(
         request,

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import codecs
+import json
 from dataclasses import replace
 from typing import Any
 
 from romancy.core.history import Payload, showable
 from romancy.core.operations import meaning_of
+from romancy.core.redaction import HIDDEN, is_redacting
 from romancy.records import HistoryEntry, Instance, Wait, shown_event, to_history, to_instance
-from romancy.storage.catalog import WHOLE, Shown, ShownEntry, Whole
+from romancy.storage.catalog import WHOLE, Shown, ShownEntry, ShownEvent, Whole
 from romancy.viewer.attempts import failure_of
+from romancy.viewer.words import pretty
 
 
 def beginning(raw: bytes) -> Any:
-    """A cut value as text, since half a value is not valid JSON. Bytes that are not text are shown as bytes."""
+    """A cut value as text, since half a value is not valid JSON. Bytes that are not text are shown as bytes.
+
+    Nothing is shown of it if values are redacted: what is to be hidden can't be found.
+    """
+    if is_redacting():
+        return HIDDEN
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(raw)  # drops half a character at the end
     except UnicodeDecodeError:
@@ -66,3 +74,16 @@ def shown_entry(shown: ShownEntry) -> HistoryEntry:
 def shown_value(raw: bytes, size: int) -> Any:
     """A stored value of that size, of which at least the beginning was read."""
     return beginning(raw) if size > WHOLE else showable(raw)
+
+
+def data_text(shown: ShownEvent) -> str:
+    """The data of an event as it was sent, or the beginning of it."""
+    data = shown.event.data or b""
+    return pretty(shown_value(data, shown.size)) if is_redacting() else data.decode("utf-8", "replace")
+
+
+def preview(raw: bytes, size: int) -> str:
+    """The beginning of a value, as JSON."""
+    if is_redacting():
+        return json.dumps(shown_value(raw, size), ensure_ascii=False)[:1000] if raw else ""
+    return raw[:1000].decode("utf-8", "ignore")

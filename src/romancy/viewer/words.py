@@ -70,6 +70,8 @@ def waited_for(stored: Any) -> str:
 
 def attempt_words(entry: HistoryEntry) -> str:
     """The times in a failed attempt's mark: `ran for 120 ms; the next was due 2 s later`."""
+    if not entry.input:
+        return ""  # it is sealed, and there is no key
     pause = f"the next was due {lasting((from_us(entry.input['next']) - entry.at).total_seconds())} later"
     began = entry.input.get("began")
     if began is None:

@@ -63,6 +63,22 @@ RULES = (
         " concurrent.futures.*",
     ),
 )
+KINDS = {
+    "clock": ("Workflow code reads the clock.", "Use ctx.now()."),
+    "sleep": ("Workflow code blocks its worker.", "Use await sleep(ctx, ...)."),
+    "random": ("Workflow code uses values that differ on replay.", "Use ctx.random or ctx.uuid4()."),
+    "io": ("Workflow code does I/O.", "Move it into an activity."),
+    "environment": ("Workflow code depends on the machine.", "Pass it as an argument or read it in an activity."),
+    "thread": ("Workflow code leaves its event loop.", "Move it into an activity."),
+    "order": ("Workflow code depends on an order that differs on replay.", "Sort it, or await in a fixed order."),
+    "global": ("Workflow code changes a global variable.", "Use a local variable, or store it in an activity."),
+    "await": ("A call is never awaited, so it never runs.", "Await it."),
+    "context": ("A call is made without the context, so it is not recorded.", "Pass ctx first."),
+    "app": ("Workflow code calls the app.", "Use the function that takes ctx, or an activity."),
+    "except": ("Workflow code swallows cancellation.", "Catch Exception, or raise it again."),
+}
+"""Every kind of problem: in general, and what to do instead. Those without a `Rule` are found by the reader."""
+
 BY_NAME = {name: rule for rule in RULES for name in rule.names.split()}
 HARMLESS_WITH = {
     "time.gmtime": 1,

@@ -14,7 +14,7 @@ from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
 from romancy.core.operations.operation import About, Answer, Operation, shortened
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
-from romancy.hooks import ActivityCompletedInfo, ActivityFailedInfo, ActivityRetryingInfo
+from romancy.hooks import ActivityCompletedInfo, ActivityFailedInfo, ActivityLostInfo, ActivityRetryingInfo
 
 UNBEGUN = Failure("CancelledError", "given up before it began")
 """How a call fails that the code gave up before it was begun."""
@@ -70,20 +70,25 @@ class ActivityCall(Operation):
         if entry.kind == Kind.ACTIVITY_COMPLETED:
             return [ActivityCompletedInfo(**about, **self._named, attempt=attempt)]
         failure = Failure.decode(entry.payload or b"{}")
-        more = {"error_type": failure.error_type, "message": failure.message}
+        more: dict[str, Any] = {"error_type": failure.error_type, "message": failure.message}
         return [ActivityFailedInfo(**about, **self._named, attempt=attempt, **more)]
 
     def retrying_info(self, attempt: int, due: int, error_type: str, message: str, about: About) -> object:
         """Return the info for hooks when an attempt failed and the next one is due."""
-        more = {"error_type": error_type, "message": message}
+        more: dict[str, Any] = {"error_type": error_type, "message": message}
         return ActivityRetryingInfo(**about, **self._named, attempt=attempt, next_at=from_us(due), **more)
+
+    def lost_info(self, attempt: int, crashes: int, about: About) -> object:
+        """Return the info for hooks when the worker died that ran an attempt."""
+        return ActivityLostInfo(**about, **self._named, attempt=attempt, crashes=crashes)
 
     def answer_unbegun(self) -> tuple[Kind, bytes]:
         return Kind.ACTIVITY_FAILED, UNBEGUN.encode()
 
     @property
     def _named(self) -> dict[str, Any]:
-        return {"activity": self.activity.name, "activity_id": self.id, "undo_of": self.undo_of}
+        about = {"activity": self.activity.name, "activity_id": self.id, "undo_of": self.undo_of}
+        return {**about, "first_at": from_us(self.opened_at)}
 
     def __str__(self) -> str:
         return f"activity {self.id} {self.activity.name}({shortened(self.arguments)})"

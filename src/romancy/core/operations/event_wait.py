@@ -109,11 +109,13 @@ class EventWait(Operation):
         event = answer.event
         if event is None:
             return [self._info(WaitTimedOutInfo, about)]
-        arrived = EventReceivedInfo(**about, event_type=event.type, event_data=event.data, event=event, wait_id=self.id)
+        of: dict[str, Any] = {"event_type": event.type, "event_data": event.data, "event": event, "wait_id": self.id}
+        arrived = EventReceivedInfo(**about, **of, since=from_us(self.opened_at))
         return [arrived, self._info(WaitCompletedInfo, about)]
 
     def _info(self, info: type[WaitInfo], about: About) -> WaitInfo:
-        return info(**about, wait_id=self.id, types=self.types, due_at=None if self.due is None else from_us(self.due))
+        due, since = None if self.due is None else from_us(self.due), from_us(self.opened_at)
+        return info(**about, wait_id=self.id, types=self.types, due_at=due, since=since)
 
     def __str__(self) -> str:
         return f"wait {self.id} for {shortened(self.spec)}"

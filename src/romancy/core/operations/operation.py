@@ -26,6 +26,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _OURS = (
     os.path.join(_ROOT, "core", ""),
     os.path.join(_ROOT, "api", ""),
+    os.path.join(_ROOT, "contrib", ""),
     os.path.dirname(os.path.abspath(asyncio.__file__)),
 )
 _LOOP_RUN = WorkflowLoop.run.__code__
@@ -67,6 +68,7 @@ class About(TypedDict):
     instance_id: str
     workflow: str
     at: datetime
+    headers: Mapping[str, str]
 
 
 class Answer(NamedTuple):

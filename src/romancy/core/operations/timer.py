@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from romancy.core.history import Entry, Kind, Meaning
 from romancy.core.model import ReceivedEvent, Status, WaitKind, from_us
 from romancy.core.operations.operation import About, Answer, Operation
-from romancy.hooks import TimerFiredInfo, TimerStartedInfo
+from romancy.hooks import TimerFiredInfo, TimerInfo, TimerStartedInfo
 
 
 @dataclass(slots=True, eq=False)
@@ -31,10 +31,13 @@ class Timer(Operation):
             self.future.set_result(None)
 
     def opened_infos(self, about: About) -> Sequence[object]:
-        return [TimerStartedInfo(**about, timer_id=self.id, due_at=from_us(self.due or 0))]
+        return [self._info(TimerStartedInfo, about)]
 
     def settled_infos(self, answer: Answer, about: About) -> Sequence[object]:
-        return [TimerFiredInfo(**about, timer_id=self.id, due_at=from_us(self.due or 0))]
+        return [self._info(TimerFiredInfo, about)]
+
+    def _info(self, info: type[TimerInfo], about: About) -> TimerInfo:
+        return info(**about, timer_id=self.id, due_at=from_us(self.due or 0), since=from_us(self.opened_at))
 
     def __str__(self) -> str:
         return f"timer {self.id}"

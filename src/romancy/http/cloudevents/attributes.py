@@ -6,7 +6,15 @@ import re
 from typing import Any
 
 from romancy.core.cloudevents import VERSION
-from romancy.core.events import MAX_PARSED, TARGET, check_dataschema, check_extension, check_not_ours, check_text
+from romancy.core.events import (
+    MAX_PARSED,
+    TARGET,
+    check_data,
+    check_dataschema,
+    check_extension,
+    check_not_ours,
+    check_text,
+)
 from romancy.core.history import is_json
 from romancy.core.model import Event, show
 from romancy.core.strict_json import parse_json
@@ -41,6 +49,8 @@ def make(attributes: dict[str, Any], data: bytes | None, limits: Limits, parsed:
     target, expiry = rest.get(TARGET), rest.get("expirytime")
     if target is not None:
         check_text(TARGET, target)
+    if data is not None:
+        check_data(data, core["type"] or "")
     if parsed is None and data is not None and is_json(core["datacontenttype"]):
         parsed = parse_json(data, limits.max_depth)
     return Event(

@@ -7,11 +7,13 @@ event_lookup.py  finds events for a wait
 places.py        where a wait begins
 shapes.py        indexes of the fields that filters use
 leases.py        workers, leases and claims
+emissions.py     what instances emit
 inbox.py         moves what callers left in their own transactions
 retention.py     what is deleted, and which events are kept for whom
 reads.py         loads instances into memory
 transactions.py  transactions in which activities run
 guest.py         the connection that they use
+vault.py         the index key of a schema whose values are sealed
 endings.py       the message that ends most of them
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
@@ -41,9 +43,11 @@ from romancy.storage.forks import Fork
 from romancy.storage.guests import Inbox
 from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
-from romancy.storage.postgres import inbox, migrations
+from romancy.storage.opener import PLAIN, Opener
+from romancy.storage.postgres import inbox, migrations, vault
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.emissions import PostgresEmissions
 from romancy.storage.postgres.leases import Owning
 from romancy.storage.postgres.listener import Announcer, Listener, channel_of
 from romancy.storage.postgres.reads import findable, load, load_many
@@ -82,14 +86,17 @@ class PostgresStorage(Reads):
         durability: str = "full",
         create: bool = True,
         clock: Clock | None = None,
+        opener: Opener = PLAIN,
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
         check_schema(schema)
-        self.url, self.schema, self._create = url, schema, create
+        self.url, self.schema, self._create, self._opener = url, schema, create, opener
         self._changed: Callable[[], None] = lambda: None
         clock = clock or SystemClock()
-        statements = Statements(schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION)
+        statements = Statements(
+            schema, relaxed=durability == "normal", reader=migrations.LIBRARY_VERSION + opener.level
+        )
         self._connections = Connections(url, statements, clock, self._replaced)
         do = self._connections.do
         super().__init__(self._find, self._find, do, self._admit, clock, self._schedule, do)
@@ -100,10 +107,11 @@ class PostgresStorage(Reads):
         calls = lambda: self._changed(), lambda: self._arrived(), lambda: self._rescheduled()
         lost = self._connections.note_trouble
         self._listener = Listener(direct, schema, self._announcer.sender, *calls, home, lost)
+        self.emissions = PostgresEmissions(self._connections, self._listener, self._announcer)
         self._inbox: Inbox | StorageError = StorageError(f"the database {self._connections.name} is not open")
-        self._writer = BatchWriter(self._connections, self._tell)
+        self._writer = BatchWriter(self._connections, self._tell, opener)
         self._transactions = Transactions(self._connections, self._writer)
-        self._owning = Owning(self._connections, self._listener, clock, lambda: self._changed())
+        self._owning = Owning(self._connections, self._listener, clock, lambda: self._changed(), opener.level)
         self._pruning = Pruning(self._connections, self._keeping, clock)
         self._workflows: Collection[str] = ()
         self._swept = float("-inf")
@@ -115,7 +123,7 @@ class PostgresStorage(Reads):
     async def open(self) -> None:
         await self._connections.open()
         try:
-            await migrations.migrate(self._connections, self.schema, create=self._create)
+            await migrations.migrate(self._connections, self.schema, create=self._create, level=self._opener.level)
             await self._connections.do_timed("tell_time")  # before anything asks for the time
             self._inbox = await inbox.inbox_or_error(self._connections, self._listener.inbox)
             await self._listener.open()
@@ -163,8 +171,10 @@ class PostgresStorage(Reads):
     ) -> None:
         self._changed, self._arrived, self._rescheduled = changed, arrived, rescheduled
 
-    def _tell(self, owners: set[str | None], ended: bool) -> None:
+    def _tell(self, owners: set[str | None], ended: bool, emitted: bool = False) -> None:
         channels = [self._listener.free if owner is None else channel_of(owner) for owner in owners]
+        if emitted:
+            channels.append(self._listener.emitted)
         self._announcer.tell([*channels, self._listener.ended] if ended else channels)
 
     # --- writes -----------------------------------------------------------------------------------------------------
@@ -273,9 +283,25 @@ class PostgresStorage(Reads):
             self._tell({None}, ended=False)
         return reopened
 
+    # --- sealed values ----------------------------------------------------------------------------------------------
+    async def index_key(self) -> bytes | None:
+        return await vault.index_key(self._connections)
+
+    async def folder(self) -> str:
+        [row] = await self._connections.ask("folder")
+        return row[0]
+
+    async def make_index(self, sealed: bytes, key: Callable[[bytes], bytes]) -> bytes:
+        return await vault.make_index(self._connections, self.schema, sealed, key)
+
+    async def change_index(self, stored: bytes, sealed: bytes) -> None:
+        await self._connections.do("change_index_key", stored=stored, key=sealed)
+
     async def fork(self, fork: Fork) -> bool:
         given = {"id": fork.id, "origin": findable(fork.origin), "at": fork.at, "token": fork.token, "seed": fork.seed}
         copied = {"numbers": fork.numbers, "cut": fork.cut, "ask": fork.ask, "generation": fork.generation}
+        kept = fork.entries if fork.is_sealed else ()
+        copied |= {"input": fork.input, "inputs": [e.input for e in kept], "payloads": [e.payload for e in kept]}
         if not await self._connections.do("fork", who=fork.who, **given, **copied):
             return False
         self._tell({None}, ended=False)

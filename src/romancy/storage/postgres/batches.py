@@ -31,6 +31,7 @@ from romancy.storage.batch import (
 )
 from romancy.storage.errors import RefusedValue, TransientError
 from romancy.storage.instances import Admitted
+from romancy.storage.opener import Opener
 from romancy.storage.postgres.columns import Columns, senders
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import Dispatched, Dispatcher, Outcome
@@ -38,21 +39,21 @@ from romancy.storage.postgres.event_lookup import Looker
 from romancy.storage.postgres.reads import findable, to_row
 from romancy.storage.postgres.retention import Interests
 from romancy.storage.postgres.shapes import Shapes
-from romancy.storage.rows import entry_values, is_other, packed_attrs
+from romancy.storage.rows import entry_values, packed_attrs
 
-Tell = Callable[[set["str | None"], bool], None]
-"""Which workers to wake (None: any free one), and whether an instance ended."""
+Tell = Callable[[set["str | None"], bool, bool], None]
+"""Which workers to wake (None: any free one), and whether an instance ended, or emitted something."""
 
 
 class BatchWriter:
     """Applies batches."""
 
-    def __init__(self, connections: Connections, tell: Tell) -> None:
-        self._connections, self._tell = connections, tell
-        self.shapes = Shapes(connections)
-        self.looker = Looker(connections)
+    def __init__(self, connections: Connections, tell: Tell, opener: Opener) -> None:
+        self._connections, self._tell, self._opener = connections, tell, opener
+        self.shapes = Shapes(connections, opener)
+        self.looker = Looker(connections, opener)
         self.interests = Interests(connections)
-        self.dispatcher = Dispatcher(connections, self.shapes)
+        self.dispatcher = Dispatcher(connections, self.shapes, opener)
 
     def forget(self) -> None:
         """Clear the caches, because they are no longer valid."""
@@ -161,7 +162,7 @@ class BatchWriter:
                 item.event = own_copy(item.event)
 
     def columns(self, batch: Batch) -> Columns:
-        return Columns(batch, self.shapes, self.looker.settled)
+        return Columns(batch, self.shapes, self.looker.settled, self._opener)
 
     # --- starts and commits -----------------------------------------------------------------------------------------
     async def _answer_starts(self, batch: Batch, row: Any, fenced: bool) -> list[StartAnswer]:
@@ -294,7 +295,7 @@ class BatchWriter:
             twin = twins.get(key)  # in the same batch: this one is a duplicate
             twins.setdefault(key, item.event)
             if key in new:
-                differs = twin is not None and not is_same_event(item.event, twin)
+                differs = twin is not None and self._differ(item.event, twin)
                 answers.append(AcceptAnswer(new[key], twin is not None, [], [], differs))
             else:
                 seq, ours, differs = next(resolved)
@@ -305,6 +306,9 @@ class BatchWriter:
         if differing:
             await self._connections.do("set_differed", at=batch.at, seqs=differing)
         return answers
+
+    def _differ(self, one: Event, other: Event) -> bool:
+        return not is_same_event(self._opener.opened(one), self._opener.opened(other))
 
     async def _resolve_events(self, events: Sequence[Event], batch: Batch) -> list[tuple[int, bool, bool]]:
         """Return the numbers of existing events, whether this batch stored them, and whether they differ."""
@@ -325,7 +329,7 @@ class BatchWriter:
             if n not in found:
                 raise TransientError(f"event {event.id!r} existed, but was removed just now")
             _, seq, ours, same, *stored = found[n]
-            answers.append((seq, ours, not same and is_other(event, *stored)))
+            answers.append((seq, ours, not same and self._opener.is_other(event, *stored)))
         return answers
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -384,10 +388,11 @@ class BatchWriter:
             elif applied and commit.release:
                 ended = True  # blocked: wake those who wait for its result
                 owners.add(None)
+        emitted = any(ok and commit.emitted for commit, ok in zip(batch.commits, answer.commits, strict=True))
         ended = ended or any(r.status == "cancelled" for r in answer.requests)
         owners.discard(batch.worker if batch.worker is not None else "")
-        if owners or ended:
-            self._tell(owners, ended)
+        if owners or ended or emitted:
+            self._tell(owners, ended, emitted)
 
 
 def _letters(row: Any) -> list[Letter]:

@@ -12,6 +12,8 @@ from romancy.core.filters import Filter
 from romancy.core.published import Publication
 from romancy.core.retrial import RetryAsk
 from romancy.storage.batch import GIVEN_UP, STATUS_CODES, Accept, Batch, Commit, Consumption, Start
+from romancy.storage.emissions import COLUMNS as EMITTED
+from romancy.storage.opener import Opener
 from romancy.storage.postgres.places import beginning
 from romancy.storage.postgres.shapes import Shapes
 from romancy.storage.rows import (
@@ -67,8 +69,11 @@ _NAMES: dict[str, str] = {
     "unshown": "unshown_instances unshown_views unshown_others",
     "first_attributes": "first_instances first_names first_values first_ats",
     "first_acts": "starter_instances starter_ats starters",
+    "first_headers": "carriers carried",
+    "headers": "later_carriers later_carried",
     "events": "event_sources event_ids event_types event_subjects event_times event_targets event_attrs event_datas "
     "event_accepted event_expires event_unfit event_senders event_origins",
+    "emitted": " ".join(f"emit_{name}s" for name in EMITTED),
     "answers": "answer_sources answer_ids answer_instances answer_ats answerers",
 }
 _COLUMNS = {piece: names.split() for piece, names in _NAMES.items()}
@@ -80,16 +85,18 @@ Settled = Callable[[str, Consumption], "int | None"]
 class Columns:
     """The pieces and values that a batch writes."""
 
-    def __init__(self, batch: Batch, shapes: Shapes, settled: Settled) -> None:
+    def __init__(self, batch: Batch, shapes: Shapes, settled: Settled, opener: Opener) -> None:
         self.pieces: list[str] = []
         self.given: dict[str, Any] = {"worker": batch.worker, "token": batch.token, "at": batch.at}
-        self._shapes, self._settled = shapes, settled
+        self._shapes, self._settled, self._key = shapes, settled, opener.key
         if batch.moved:
             self.pieces.append("moved")
             self.given["moved"] = list(batch.moved)
         starts = _first_of_each(batch.starts)
         self._described = [s for s in starts if s.attributes]
         """The starts that have attributes."""
+        self._carried = [s for s in starts if s.headers]
+        """The starts that have headers."""
         named = [(s.id, s.created_at, s.who) for s in starts if s.who is not None]
         queued = [s for s in starts if s.place is not None]
         if queued:
@@ -109,6 +116,8 @@ class Columns:
             self._add("first_attributes", [row for s in self._described for row in _first_attributes(s)])
         if named:
             self._add("first_acts", named)
+        if self._carried:
+            self._add("first_headers", [(s.id, json.dumps(s.headers)) for s in self._carried if s.headers])
         self._add("events", _events(batch, bool(commits)))
         if any(a.answered_by is not None for a in batch.accepts):
             self._add("answers", _answers(batch.accepts))
@@ -171,7 +180,7 @@ class Columns:
         for wait in commit.opened:
             for event_type in wait.types:
                 shape = self._shapes.number(event_type, wait.filter)
-                key = self._unindexed_key(event_type, wait.filter) if shape == UNINDEXED else wait.filter.key
+                key = self._key(self._unindexed_key(event_type, wait.filter) if shape == UNINDEXED else wait.filter.key)
                 yield event_type, shape, key, commit.instance, wait.op, wait.follows, likeness(wait)
 
     def _unindexed_key(self, event_type: str, narrow: Filter) -> bytes:
@@ -184,7 +193,7 @@ class Columns:
         shape = self._shapes.number(taken.type, taken.wait.filter)
         xid = self._settled(commit.instance, taken)
         if taken.wait.since is None and shape >= 0 and xid is not None:
-            key = taken.wait.filter.key if shape else b""
+            key = self._key(taken.wait.filter.key) if shape else b""
             yield commit.instance, taken.type, shape, key, taken.wait.model, xid, taken.event
 
     def _add_rest(self, commits: list[Commit]) -> None:
@@ -202,12 +211,15 @@ class Columns:
         self._add("replaced", [(c.instance, child) for c in commits for child in c.replaced])
         children = [child for c in commits for child in c.children]
         self._described += [child for child in children if child.attributes]
+        self._carried += [child for child in children if child.headers]
         self._add("last_children", [(*_start(s)[:-1], *_family(s)) for s in children if s.place is None])
         self._add("queued_last", [_queued(s) for s in children if s.place is not None])
+        self._add("emitted", [row.values for c in commits for row in c.emitted])
         self._add("requests_done", [(c.instance, id) for c in commits for id in c.requests_done])
         shown = [(c, c.publication) for c in commits if c.publication is not None]
         if shown:
             self._add_publications(shown)
+        self._add("headers", [(c.instance, json.dumps(c.headers)) for c in commits if c.headers is not None])
 
     def _add_publications(self, shown: list[tuple[Commit, Publication]]) -> None:
         self._add("views", [(c.instance, p.view, c.at) for c, p in shown if p.view is not None])

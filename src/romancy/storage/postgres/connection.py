@@ -240,7 +240,8 @@ class Connections:
             return error
         said = words(error, self._url)
         if isinstance(error, asyncpg.InvalidTextRepresentationError) and (found := _OUTDATED.search(str(error))):
-            return Outdated(int(found[1]), int(found[2]))
+            version, known = int(found[1]), int(found[2])
+            return Outdated(version, known, sealed=version <= known)  # nothing else shuts out one that knows the schema
         code = getattr(error, "sqlstate", None) or ""
         if isinstance(error, (asyncpg.DataError, UnicodeError, OverflowError)) or code[:2] in _VALUES:
             return RefusedValue(f"the database can't hold a value: {said}")

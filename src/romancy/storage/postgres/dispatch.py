@@ -11,15 +11,15 @@ from typing import Any
 
 from romancy.core.clock import stopwatch
 from romancy.core.filters import event_anchors, event_key
-from romancy.core.history import pack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
 from romancy.core.patterns import patterns_of
 from romancy.storage.batch import Accept, Batch, Matched, Offer, Started
 from romancy.storage.errors import TookTooLong
+from romancy.storage.opener import Opener
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.shapes import Shapes
-from romancy.storage.rows import MAX_SHAPES, UNINDEXED, as_stored, filter_of, matchable, to_event, triggered_id
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, as_stored, to_event, triggered_id
 
 STALE = 2_000_000
 """Microseconds after which an event that was not dispatched counts as left behind."""
@@ -53,8 +53,8 @@ class Outcome:
 class Dispatcher:
     """Finds waits for events."""
 
-    def __init__(self, connections: Connections, shapes: Shapes) -> None:
-        self._connections, self._shapes = connections, shapes
+    def __init__(self, connections: Connections, shapes: Shapes, opener: Opener) -> None:
+        self._connections, self._shapes, self._opener = connections, shapes, opener
         self._resting: dict[int, float] = {}
         """The time until which the sweep skips an event."""
 
@@ -71,7 +71,8 @@ class Dispatcher:
             if not rows[0]["may"]:  # the events are stored; newer processes dispatch them
                 return Outcome({seq: Dispatched() for seq, _ in items})
             if rows[0]["ok"]:
-                return _outcome(rows, dict(items), {start.id: (seq, start) for seq, start in starts}, batch)
+                known = {start.id: (seq, start) for seq, start in starts}
+                return _outcome(rows, dict(items), known, batch, self._opener)
             await self._shapes.refresh(types)  # a shape or trigger was added: compute again
 
     async def _keys(self, items: Sequence[tuple[int, Accept]]) -> dict[str, Any]:
@@ -79,11 +80,11 @@ class Dispatcher:
         for seq, item in items:
             event = item.event
             shapes = self._shapes.shapes(event.type)
-            data = matchable(event) if shapes else None
+            data = self._opener.matchable(event) if shapes else None
             for fields, number in shapes.items():
                 key = event_key(fields, event.subject, event.source, data)
                 if key is not None:
-                    found.append((seq, number, key))
+                    found.append((seq, number, self._opener.key(key)))
             if len(shapes) >= MAX_SHAPES:
                 found += [(seq, UNINDEXED, anchor) for anchor in await self._anchors(event, data)]
         return _columns(("key_seqs", "key_shapes", "key_keys"), found)
@@ -94,9 +95,9 @@ class Dispatcher:
         if anchors is None:
             # Too many values: compare the event with the existing waits. Later waits look for the event themselves.
             rows = await self._connections.ask("anchored_waits", type=event.type, shape=UNINDEXED)
-            fitting = ((key, filter_of(spec)) for key, spec in rows)
+            fitting = ((key, self._opener.filter_of(spec)) for key, spec in rows)
             return {key for key, narrow in fitting if narrow.accepts(event.subject, event.source, data)}
-        return anchors
+        return [self._opener.key(anchor) for anchor in anchors]
 
     def _starts(self, seq: int, item: Accept, batch: Batch) -> list[tuple[int, Started]]:
         """Return the instances that this event starts, once per event."""
@@ -130,7 +131,7 @@ class Dispatcher:
         for *values, unfit in rows:
             event = to_event(tuple(values))
             if event.seq not in self._resting:
-                items.append((event.seq, Accept(event, pack_event(event), json.loads(unfit))))
+                items.append((event.seq, Accept(event, self._opener.packed(event), json.loads(unfit))))
         return await self._sweep(items, Batch(worker, workflows, os.urandom(16), now)) if items else None
 
     async def _sweep(self, items: Sequence[tuple[int, Accept]], batch: Batch) -> Outcome:
@@ -149,7 +150,11 @@ class Dispatcher:
 
 
 def _outcome(
-    rows: Sequence[Any], items: dict[int, Accept], starts: dict[str, tuple[int, Started]], batch: Batch
+    rows: Sequence[Any],
+    items: dict[int, Accept],
+    starts: dict[str, tuple[int, Started]],
+    batch: Batch,
+    opener: Opener,
 ) -> Outcome:
     outcome = Outcome({seq: Dispatched() for seq in items})
     stored: dict[int, Event] = {}
@@ -157,7 +162,7 @@ def _outcome(
         instance = row["instance"]
         if row["what"] == 1:
             seq: int = row["seq"]
-            if row["shape"] == UNINDEXED and not accepts(row["spec"], items[seq].event):
+            if row["shape"] == UNINDEXED and not accepts(opener, row["spec"], items[seq].event):
                 continue
             outcome.by_seq[seq].matched.append(Matched(instance, row["op"], row["model"], row["spec"]))
             if row["owner"] != batch.worker or batch.worker is None:
@@ -180,9 +185,9 @@ def _outcome(
     return outcome
 
 
-def accepts(spec: bytes, event: Event) -> bool:
+def accepts(opener: Opener, spec: bytes, event: Event) -> bool:
     """Return whether a wait's filter accepts an event, for a filter without an index."""
-    return filter_of(spec).accepts(event.subject, event.source, matchable(event))
+    return opener.filter_of(spec).accepts(event.subject, event.source, opener.matchable(event))
 
 
 def _start_columns(starts: Sequence[tuple[int, Started]]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Collection
 from typing import Any
 
 from romancy.storage.batch import Consumption, Offer
+from romancy.storage.opener import Opener
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.dispatch import accepts
 from romancy.storage.postgres.places import place_after
-from romancy.storage.rows import content_type_of, filter_of, matchable_data, to_event
+from romancy.storage.rows import content_type_of, to_event
 
 _REMEMBERED = 100_000
 _EVENT = slice(10, 21)
@@ -20,8 +21,8 @@ _EVENT = slice(10, 21)
 class Looker:
     """Finds events for waits."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+    def __init__(self, connections: Connections, opener: Opener) -> None:
+        self._connections, self._opener = connections, opener
         self._settled: OrderedDict[tuple[str, int, bytes, str], int] = OrderedDict()
 
     def forget(self) -> None:
@@ -102,16 +103,20 @@ class Looker:
             seqs += [found] if found is not None else []
         events: list[Any] = await self._connections.ask("found_events", seqs=seqs) if seqs else []
         certain = row["seq"]
-        fitting = [tuple(e) for e in events if e["seq"] == certain or accepts(row["spec"], to_event(tuple(e)[1:]))]
+        fitting = [
+            tuple(e)
+            for e in events
+            if e["seq"] == certain or accepts(self._opener, row["spec"], to_event(tuple(e)[1:]))
+        ]
         return min(fitting, key=lambda event: event[:2], default=None)
 
     async def _scan(self, row: Any, event_type: str, now: int) -> int | None:
-        narrow = filter_of(row["spec"])
+        narrow = self._opener.filter_of(row["spec"])
         after: dict[str, int] = {"xid": 0, "seq": 0}
         given = {"instance": row["instance"], "op": row["op"], "type": event_type, "at": now}
         while rows := await self._connections.ask("look_scan", **given, **after):
             for event in rows:
-                data = matchable_data(event["data"], content_type_of(event["attrs"]))
+                data = self._opener.matchable_data(event["data"], content_type_of(event["attrs"]))
                 if narrow.accepts(event["subject"], event["source"], data):
                     return event["seq"]
             after = {"xid": rows[-1]["xid"], "seq": rows[-1]["seq"]}

@@ -14,6 +14,7 @@ from romancy.core.model import SECOND
 from romancy.core.versions import bare_name
 from romancy.errors import Outdated
 from romancy.storage.instances import Admitted
+from romancy.storage.opener import SEALED, can_read
 from romancy.storage.postgres import migrations
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.listener import Listener, lock_key, pool_key, signed
@@ -33,10 +34,10 @@ class Owning:
     """The part of the storage that handles workers."""
 
     def __init__(
-        self, connections: Connections, listener: Listener, clock: Clock, look_again: Callable[[], None]
+        self, connections: Connections, listener: Listener, clock: Clock, look_again: Callable[[], None], level: int
     ) -> None:
         """`look_again`: called when `take_over` may find that a worker is dead, whose session is missing now."""
-        self._connections, self._listener = connections, listener
+        self._connections, self._listener, self._level = connections, listener, level
         self._clock = clock
         self._look_again = look_again
         self._looking: asyncio.TimerHandle | None = None
@@ -72,7 +73,7 @@ class Owning:
                 key=self._pool_key(worker),
                 now=self._now(),
             )
-            _check_version(row)
+            self._check_version(row)
         except BaseException:
             self.drop_lock(worker)
             raise
@@ -93,7 +94,7 @@ class Owning:
         given = {"worker": worker, "lease": lease, "session": session, "key": self._pool_key(worker)}
         rows = await self._connections.do_timed("renew_worker", **given, load=load, about=about, now=self._now())
         for row in rows:
-            _check_version(row)
+            self._check_version(row)
         return bool(rows)
 
     def _pool_key(self, worker: str) -> int | None:
@@ -105,7 +106,13 @@ class Owning:
 
     async def check(self) -> None:
         [row] = await self._connections.ask("schema_version")
-        _check_version(row)
+        self._check_version(row)
+
+    def _check_version(self, row: Any) -> None:
+        """Raise `Outdated` if the schema was migrated meanwhile to a version that is too new."""
+        if not can_read(row["min_reader"], migrations.LIBRARY_VERSION, self._level):
+            is_sealed = row["min_reader"] > SEALED and not self._level
+            raise Outdated(row["version"], migrations.LIBRARY_VERSION, sealed=is_sealed)
 
     async def leave(self, worker: str) -> None:
         await self._connections.do("leave_worker", worker=worker)
@@ -258,9 +265,3 @@ class Owning:
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Claim free instances that only wait."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
-
-
-def _check_version(row: Any) -> None:
-    """Raise `Outdated` if the schema was migrated meanwhile to a version that is too new."""
-    if row["min_reader"] > migrations.LIBRARY_VERSION:
-        raise Outdated(row["version"], migrations.LIBRARY_VERSION)

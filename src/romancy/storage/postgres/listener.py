@@ -21,6 +21,7 @@ from romancy.storage.postgres.errors import words
 
 _logger = logging.getLogger("romancy")
 _FREE, _ENDED, _INBOX, _SCHEDULES = "romancy_free_", "romancy_ended_", "romancy_inbox_", "romancy_schedules_"
+_EMITTED = "romancy_emitted_"
 _PAUSE = 0.005
 """Seconds between notices, so that simultaneous changes share one notice."""
 
@@ -68,12 +69,17 @@ class Listener:
         self.free, self.ended = _FREE + place, _ENDED + place
         self.inbox, self._arrived = _INBOX + place, arrived
         self.schedules, self._rescheduled = _SCHEDULES + place, rescheduled
+        self.emitted = _EMITTED + place
+        self._heard_emitted: Callable[[], None] | None = None
+        self.hears_emitted = False
+        """Whether notices of emissions arrive."""
         self._workers: set[str] = set()
         self._held: set[str] = set()
         self._connection: Any = None
         self._is_useless = False
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._turning: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Listener connected={self._connection is not None} workers={len(self._workers)}>"
@@ -90,8 +96,10 @@ class Listener:
             self._task = asyncio.create_task(self._keep_connected(), name="romancy-listener")
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._turning):
+            if task is not None:
+                task.cancel()
+        self._heard_emitted = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
@@ -142,6 +150,7 @@ class Listener:
         self._lost.clear()
         connection.add_termination_listener(self._terminated)
         self._connection = connection
+        self.hear_emitted(self._heard_emitted)  # it may have changed meanwhile
 
     async def _trouble(self, connection: Any) -> str | None:
         """Return why LISTEN and session locks would have no effect here, or None."""
@@ -175,6 +184,8 @@ class Listener:
                 self._changed()  # notices may have been missed
                 self._arrived()
                 self._rescheduled()
+                if self._heard_emitted is not None:
+                    self._heard_emitted()
             except Exception as error:
                 if not isinstance(error, (*FAILED, TransientError)):
                     _logger.exception("listening for notices failed; trying again")
@@ -184,9 +195,39 @@ class Listener:
     def _terminated(self, connection: Any) -> None:
         if connection is self._connection:
             self._connection = None
+            self.hears_emitted = False
             self._held.clear()
             self._lost.set()
             self._when_lost()
+
+    # --- emissions --------------------------------------------------------------------------------------------------
+    def hear_emitted(self, heard: Callable[[], None] | None) -> None:
+        """Listen for emissions, as long as somebody reads them."""
+        self._heard_emitted = heard
+        connection, is_wanted = self._connection, heard is not None
+        if connection is not None and is_wanted != self.hears_emitted and self._turning is None:
+            self._turning = asyncio.create_task(self._turn(connection, is_wanted), name="romancy-listen")
+
+    async def _turn(self, connection: Any, is_wanted: bool) -> None:
+        try:
+            if is_wanted:
+                await connection.add_listener(self.emitted, self._heard_of_emissions)
+            else:
+                await connection.remove_listener(self.emitted, self._heard_of_emissions)
+        except Exception:  # for a breaking connection, the driver may even raise an AttributeError
+            connection.terminate()  # reconnecting listens again
+        else:
+            if connection is self._connection:
+                self.hears_emitted = is_wanted
+        finally:
+            self._turning = None
+        if self._heard_emitted is not None:
+            self._heard_emitted()  # something may have come before
+        self.hear_emitted(self._heard_emitted)
+
+    def _heard_of_emissions(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if payload != self._sender and self._heard_emitted is not None:
+            self._heard_emitted()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if payload != self._sender:

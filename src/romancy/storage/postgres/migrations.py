@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shlex
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from romancy.errors import StorageError
-from romancy.storage.errors import NotThere
+from romancy.storage.errors import NotThere, SealedDatabase
+from romancy.storage.opener import OLDEST, SEALED, can_read
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.sql import migrations
 from romancy.storage.urls import DEFAULT_SCHEMA, quoted
 
-LIBRARY_VERSION = 10
+T = TypeVar("T")
+LIBRARY_VERSION = 13
 """The newest schema this library knows."""
 _LOCK_TIMEOUT = 1000
 """Milliseconds to wait for a lock that workers hold."""
@@ -28,14 +31,16 @@ INSERT INTO orphans (id, at, clean) SELECT id, (extract(epoch FROM clock_timesta
 ON CONFLICT DO NOTHING"""
 """Run where older libraries may no longer write: nothing their workers submit is accepted after it. Workers that may
 still write register again."""
+SHUT_OUT = "UPDATE schema_info SET min_reader = greatest($1, $2 + min_reader)"
+"""Lets only libraries with the codec write; those that were too old before still are."""
 
 
-async def migrate(connections: Connections, schema: str, *, create: bool = True) -> None:
+async def migrate(connections: Connections, schema: str, *, create: bool = True, level: int = 0) -> None:
     """Bring the schema up to date, or refuse one that only a newer library can use."""
     try:
         async with connections.transaction() as connection:
             await _check_server(connection)
-            if await _is_current(connection, schema):  # needs only the privileges to read and write rows
+            if await _is_current(connection, schema, level):  # needs only the privileges to read and write rows
                 return
             found = await _versions(connection, schema)
             if found is None and not create:
@@ -44,15 +49,15 @@ async def migrate(connections: Connections, schema: str, *, create: bool = True)
                     f"`{_command(connections.name, schema)}` creates them"
                 )
             try:
-                await _undisturbed(connection, schema)
+                await undisturbed(connection, lambda: bring_up_to_date(connection, schema, level))
             except asyncpg.InsufficientPrivilegeError as error:
                 raise _not_allowed(connections.name, schema, found, error) from error
     except FAILED as error:
         raise connections.explain(error) from error
 
 
-async def _undisturbed(connection: Any, schema: str) -> None:
-    """Migrate while workers continue: if one of their locks is in the way, step back and try again.
+async def undisturbed(connection: Any, change: Callable[[], Awaitable[T]]) -> T:
+    """Change the schema while workers continue: if one of their locks is in the way, step back and try again.
 
     Waiting for the lock would block all later sessions, and could deadlock.
     """
@@ -60,8 +65,7 @@ async def _undisturbed(connection: Any, schema: str) -> None:
     while True:
         try:
             async with connection.transaction():
-                await bring_up_to_date(connection, schema)
-                return
+                return await change()
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             if pause > _LONGEST_PAUSE:
                 raise
@@ -83,13 +87,24 @@ def _command(url: str, schema: str) -> str:
     return f"romancy migrate -d {url}" + ("" if schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(schema)}")
 
 
-async def bring_up_to_date(connection: Any, schema: str) -> None:
+async def bring_up_to_date(connection: Any, schema: str, level: int = 0) -> None:
     """Do the same within the caller's transaction: others see nothing before it ends."""
     await _check_server(connection)
+    await be_alone(connection, schema)
+    await _migrate(connection, schema, level)
+
+
+async def be_alone(connection: Any, schema: str) -> None:
+    """Wait for others that change the schema, in the caller's transaction."""
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_key(schema), timeout=600)
     await connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")  # from here on, workers can be in the way
-    await _migrate(connection, schema)
+
+
+async def shut_out(connection: Any) -> None:
+    """Let only libraries with the codec write from now on. The tables are locked, the schema is in the search path."""
+    await connection.execute(_FENCE_ALL)
+    await connection.execute(SHUT_OUT, OLDEST, SEALED)
 
 
 async def version(connections: Connections, schema: str) -> int:
@@ -97,7 +112,7 @@ async def version(connections: Connections, schema: str) -> int:
     try:
         async with connections.transaction() as connection:
             await _check_server(connection)
-            await _is_current(connection, schema)
+            await _is_current(connection, schema, SEALED)
             found = await _versions(connection, schema)
             return found[0] if found is not None else 0
     except FAILED as error:
@@ -112,12 +127,14 @@ async def _check_server(connection: Any) -> None:
         raise StorageError("the database's encoding is not UTF8; create one with ENCODING 'UTF8'")
 
 
-async def _is_current(connection: Any, schema: str) -> bool:
+async def _is_current(connection: Any, schema: str, level: int) -> bool:
     found = await _versions(connection, schema)
     if found is None:
         return False
     version, min_reader = found
-    if min_reader > LIBRARY_VERSION:
+    if not can_read(min_reader, LIBRARY_VERSION, level):
+        if min_reader > SEALED and not level:
+            raise SealedDatabase
         raise StorageError(
             f"the schema {schema!r} has version {version} and needs a newer romancy (this one knows version "
             f"{LIBRARY_VERSION}); upgrade the package"
@@ -138,22 +155,23 @@ async def _tables(connection: Any, schema: str) -> list[str]:
     return [name for (name,) in await connection.fetch(query, schema)]
 
 
-async def _migrate(connection: Any, schema: str) -> None:
+async def _migrate(connection: Any, schema: str, level: int) -> None:
     """Run the missing migrations; another process may have run them while we waited for the lock."""
-    if await _is_current(connection, schema):
+    if await _is_current(connection, schema, level):
         return
     found = await _versions(connection, schema)
     if found is None:
         await _begin(connection, schema)
     version, min_reader = found or (0, 0)
     await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
-    shuts_out = found is not None and any(n > version and r > min_reader for n, r, _ in migrations("postgres"))
+    base = SEALED if min_reader > SEALED else 0
+    shuts_out = found is not None and any(n > version and r + base > min_reader for n, r, _ in migrations("postgres"))
     if shuts_out:
         await connection.execute("LOCK TABLE instances, events, requests IN SHARE ROW EXCLUSIVE MODE")
     for number, reader, script in migrations("postgres"):
         if number > version:
             await connection.execute(script, timeout=_LONGEST_STEP)
-            version, min_reader = number, max(min_reader, reader)
+            version, min_reader = number, max(min_reader, reader + base)
     if shuts_out:
         await connection.execute(_FENCE_ALL)
     await connection.execute("DELETE FROM schema_info")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any, cast
 
 from romancy.core.history import Entry
-from romancy.storage.batch import Attempt
+from romancy.storage.attempts import Attempt
 from romancy.storage.instances import InstanceRow
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.records import Snapshot, StoredRequest
@@ -56,6 +57,7 @@ def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:
         sorted(map(_attempt, of.get("attempt", ())), key=lambda attempt: attempt.op),
         [StoredRequest(row["n"], row["kind"], row["payload"], row["op"]) for row in of.get("request", ())],
         [row["event"] for row in of.get("delivery", ())],
+        json.loads(of["headers"][0]["names"][0]) if "headers" in of else None,
     )
 
 

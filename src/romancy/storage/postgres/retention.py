@@ -9,6 +9,7 @@ from romancy.core.clock import Clock
 from romancy.storage.batch import Commit
 from romancy.storage.interests import Cut, Keeping, Known, Plan, Row, cuts_of
 from romancy.storage.postgres.connection import Connections
+from romancy.storage.postgres.emissions import PIECE
 from romancy.storage.records import DEATHS_KEPT
 
 _COLUMNS = "workflows", "types", "nexts", "kinds"
@@ -36,9 +37,12 @@ class Pruning:
             await self._connections.do("settle_interest", workflow=workflow)
         for workflow in plan.opened:
             await self._connections.do("open_interest", workflow=workflow)
+        emitted = 0
         instances = await self._connections.ask("prunable_instances", latest=max(ended.values()), limit=limit, **ended)
         if instances:
-            instances = await self._connections.do("prune_instances", ids=[id for (id,) in instances], **ended)
+            ids = [id for (id,) in instances]
+            emitted = len(await self._connections.do("delete_emissions", ids=ids, limit=PIECE, **ended))
+            instances = await self._connections.do("prune_instances", ids=ids, **ended)
         refused = await self._connections.do("prune_refused", before=ended["before"], limit=limit)
         await self._connections.do("forget_expired_data", at=now)
         gone = await self._events(plan, limit)
@@ -47,7 +51,7 @@ class Pruning:
         for name in ("forget_deaths", "forget_trials"):
             await self._connections.do(name, before=now - DEATHS_KEPT)
         await self._connections.do("delete_spent_orphans")
-        return len(instances) + len(refused) + gone
+        return len(instances) + len(refused) + gone + (limit if emitted >= PIECE else 0)
 
     async def _events(self, plan: Plan, limit: int) -> int:
         gone = await self._delete(plan.seqs[:limit]) if plan.seqs else 0

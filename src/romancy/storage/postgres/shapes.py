@@ -21,8 +21,9 @@ from romancy.core.filters import Filter, event_key
 from romancy.core.patterns import patterns_of
 from romancy.core.versions import highest_versions
 from romancy.storage.batch import WaitRow
+from romancy.storage.opener import Opener
 from romancy.storage.postgres.connection import Connections
-from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, matchable_data, warn_of_shapes
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, warn_of_shapes
 
 _CHUNK = 1000
 
@@ -30,8 +31,8 @@ _CHUNK = 1000
 class Shapes:
     """Shapes and triggers by event type."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+    def __init__(self, connections: Connections, opener: Opener) -> None:
+        self._connections, self._opener = connections, opener
         self._known: dict[str, dict[str, int]] = {}
         """All shapes. These and the triggers may be out of date; `dispatch` reports it."""
         self._triggers: dict[str, list[tuple[str, int | None]]] = {}
@@ -94,7 +95,7 @@ class Shapes:
         for query in ("untargeted_of_type", "targeted_of_type"):
             after: dict[str, Any] = {"target": "", "xid": 0, "seq": 0}
             while rows := await self._connections.ask(query, type=event_type, limit=_CHUNK, **after):
-                keys = [_key_of(fields, row) for row in rows]
+                keys = [self._key_of(fields, row) for row in rows]
                 found = [(key, row["xid"], row["seq"]) for key, row in zip(keys, rows, strict=True) if key is not None]
                 columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
                 given = dict(zip(("keys", "xids", "seqs"), columns, strict=True))
@@ -102,6 +103,11 @@ class Shapes:
                 if len(rows) < _CHUNK:
                     break
                 after = {name: rows[-1][name] for name in after}
+
+    def _key_of(self, fields: str, row: Any) -> bytes | None:
+        data = self._opener.matchable_data(row["data"], content_type_of(row["attrs"]))
+        key = event_key(fields, row["subject"], row["source"], data)
+        return None if key is None else self._opener.key(key)
 
     # --- dispatching ------------------------------------------------------------------------------------------------
     async def refresh(self, types: Collection[str]) -> None:
@@ -131,8 +137,3 @@ class Shapes:
             "shapes": sorted(number for type in types for number in self.shapes(type).values()),
             "triggers": [f"{t} {workflow} {-1 if timeout is None else timeout}" for t, workflow, timeout in triggers],
         }
-
-
-def _key_of(fields: str, row: Any) -> bytes | None:
-    data = matchable_data(row["data"], content_type_of(row["attrs"]))
-    return event_key(fields, row["subject"], row["source"], data)

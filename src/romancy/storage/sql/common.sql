@@ -167,7 +167,8 @@ SELECT count(*) FROM (SELECT 1 FROM romancy.attributes t WHERE t.name = :name::t
 -- name: view
 SELECT (SELECT v.value FROM romancy.views v WHERE v.instance = i.id) FROM romancy.instances i WHERE i.id = :id::text
 -- name: views
-SELECT v.instance, v.value FROM {listed} JOIN romancy.views v ON v.instance = x.value
+SELECT x.value, v.value, h.headers FROM {listed} LEFT JOIN romancy.views v ON v.instance = x.value
+  LEFT JOIN romancy.headers h ON h.instance = x.value WHERE v.instance IS NOT NULL OR h.instance IS NOT NULL
 -- name: attributes
 SELECT t.instance, t.name, t.value FROM {listed} JOIN romancy.attributes t ON t.instance = x.value ORDER BY t.instance, t.name
 -- name: summaries
@@ -243,6 +244,10 @@ WITH RECURSIVE t(type, n) AS (SELECT min(type), 1 FROM romancy.wait_keys WHERE t
   FROM t WHERE t.type IS NOT NULL AND n < :limit::integer)
 SELECT type, (SELECT count(*) FROM (SELECT 1 FROM romancy.wait_keys k WHERE k.type = t.type
   ORDER BY k.shape, k.key LIMIT :cap::integer) y) FROM t WHERE type IS NOT NULL ORDER BY type
+-- The types that instances wait for, by the keys of their waits: these are never sealed.
+-- name: types_of_waits
+SELECT k.instance, k.op, k.type FROM {listed} CROSS JOIN romancy.wait_keys k WHERE k.instance = x.value
+ORDER BY k.instance, k.op, k.type LIMIT 10000
 -- name: waits_for_type
 SELECT k.shape, k.key, k.alike, {wait}
 FROM romancy.wait_keys k JOIN romancy.waits w ON w.instance = k.instance AND w.op = k.op
@@ -478,3 +483,14 @@ SELECT x.workflow, count(*) FROM (SELECT i.workflow FROM romancy.instances i {by
 SELECT a.verb, a.who, a.at FROM romancy.acts a
 WHERE a.instance = :instance::text AND a.at >= (SELECT i.created_at FROM romancy.instances i WHERE i.id = :instance)
 ORDER BY a.id LIMIT :limit::integer
+
+-- === sealed values ===
+
+-- name: index_key
+SELECT key FROM romancy.vault
+-- name: folder
+SELECT folder FROM romancy.vault
+-- name: set_index_key
+INSERT INTO romancy.vault (id, key) VALUES (1, :key::bytea)
+-- name: change_index_key
+UPDATE romancy.vault SET key = :key::bytea WHERE id = 1 AND key = :stored::bytea

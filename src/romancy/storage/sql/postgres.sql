@@ -179,7 +179,7 @@ admitted AS (UPDATE romancy.instances i SET status = 1, version = i.version + 1,
     deadline = :at + i.deadline - coalesce(i.limited_from, i.began_at, i.created_at), began_at = {begun}
   FROM succeeding n WHERE i.id = n.id RETURNING i.id, ARRAY[{row_names}] AS names, ARRAY[{row_numbers}] AS numbers, deadline,
     CASE WHEN i.version = 1 AND i.owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romancy.requests r WHERE r.instance = i.id)
-      THEN input END AS input)
+      AND NOT EXISTS (SELECT 1 FROM romancy.headers h WHERE h.instance = i.id) THEN input END AS input)
 -- part: write_consumed
 consumed AS (INSERT INTO romancy.consumed (instance, event, op)
   SELECT x.* FROM unnest(:taken_instances::text[], :taken_events::bigint[], :taken_ops::text[]) AS x(instance, event, op)
@@ -365,6 +365,15 @@ first_acts AS (INSERT INTO romancy.acts (instance, at, verb, who)
   SELECT x.instance, x.at, 'start', x.who
   FROM unnest(:starter_instances::text[], :starter_ats::bigint[], :starters::text[]) AS x(instance, at, who)
   WHERE x.instance IN ({newborn}))
+-- What travels with them.
+-- part: write_first_headers
+first_headers AS (INSERT INTO romancy.headers (instance, headers)
+  SELECT x.instance, x.headers FROM unnest(:carriers::text[], :carried::text[]) AS x(instance, headers)
+  WHERE x.instance IN ({newborn}) ON CONFLICT (instance) DO UPDATE SET headers = excluded.headers)
+-- part: write_headers
+headers AS (INSERT INTO romancy.headers (instance, headers)
+  SELECT x.instance, x.headers FROM unnest(:later_carriers::text[], :later_carried::text[]) AS x(instance, headers)
+  WHERE x.instance IN (SELECT id FROM applied) ON CONFLICT (instance) DO UPDATE SET headers = excluded.headers)
 -- Which starts were stored, by piece.
 -- part: newborn_starts
 SELECT id FROM started
@@ -830,7 +839,7 @@ WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, toke
     input, input_kind, deadline, created_at, updated_at, generation, base, began_at, limited_from, seed,
     schedule, scheduled_at, queue, queue_key, priority)
   SELECT :id::text, e.workflow, CASE WHEN e.queue IS NULL THEN 1 ELSE 8 END, 1, :token::bytea, :token, e.born, e.trigger_xid,
-    e.trigger_seq, e.input, e.input_kind,
+    e.trigger_seq, coalesce(:input::bytea, e.input), e.input_kind,
     :at::bigint + e.deadline - coalesce(e.limited_from, e.began_at, e.created_at), :at, :at,
     CASE WHEN :cut::bigint = 0 THEN 0 ELSE e.generation END, CASE WHEN :cut = 0 THEN 0 ELSE e.base END,
     CASE WHEN :cut > 0 THEN coalesce(e.began_at, e.created_at) END, :at, :seed::text, e.schedule, e.scheduled_at,
@@ -839,12 +848,16 @@ WITH made AS (INSERT INTO romancy.instances (id, workflow, status, version, toke
     AND (:cut = 0 OR NOT {undone})
   ON CONFLICT (id) DO NOTHING RETURNING id),
 entries AS (INSERT INTO romancy.history (instance, n, kind, op, at, input, payload, event)
-  SELECT m.id, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event FROM made m, romancy.history h
-  WHERE h.instance = :origin AND h.n = ANY(:numbers::bigint[])),
+  SELECT m.id, h.n, h.kind, h.op, h.at, coalesce(x.input, h.input), coalesce(x.payload, h.payload), h.event
+  FROM made m CROSS JOIN unnest(:numbers::bigint[], :inputs::bytea[], :payloads::bytea[]) AS x(n, input, payload)
+  CROSS JOIN LATERAL (SELECT * FROM romancy.history h WHERE h.instance = :origin AND h.n = x.n OFFSET 0) h),
 consumed AS (INSERT INTO romancy.consumed (instance, event, op) SELECT m.id, c.event, c.op FROM made m, romancy.consumed c
   WHERE c.instance = :origin AND c.event NOT IN (SELECT h.event FROM romancy.history h, romancy.instances o
     WHERE o.id = :origin AND h.instance = :origin AND h.n > greatest(o.base, :cut) AND h.event IS NOT NULL)),
 acts AS (INSERT INTO romancy.acts (instance, at, verb, who) SELECT id, :at, 'fork', :who::text FROM made WHERE :who IS NOT NULL),
+headers AS (INSERT INTO romancy.headers (instance, headers)
+  SELECT m.id, h.headers FROM made m, romancy.headers h WHERE h.instance = :origin
+  ON CONFLICT (instance) DO UPDATE SET headers = excluded.headers),
 asked AS (INSERT INTO romancy.requests (instance, kind, payload, at, token, n)
   SELECT id, 7, :ask::bytea, :at, :token, 0 FROM made WHERE :cut > 0)
 SELECT id FROM made

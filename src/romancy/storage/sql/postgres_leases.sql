@@ -216,6 +216,7 @@ WHERE r.id = x.id
 -- name: prune_instances
 WITH gone AS MATERIALIZED (SELECT id FROM romancy.instances WHERE id = ANY(:ids::text[]) AND status >= 10
   AND coalesce(finished_at, 9223372036854775807) < CASE status WHEN 11 THEN :failed::bigint ELSE :before::bigint END
+  AND NOT EXISTS (SELECT 1 FROM romancy.emissions e WHERE e.instance = id OFFSET 0)
   ORDER BY id FOR UPDATE SKIP LOCKED),
 h AS (DELETE FROM romancy.history WHERE instance IN (SELECT id FROM gone)),
 c AS (DELETE FROM romancy.consumed WHERE instance IN (SELECT id FROM gone)),
@@ -230,6 +231,7 @@ u AS (DELETE FROM romancy.unlooked WHERE instance IN (SELECT id FROM gone)),
 v AS (DELETE FROM romancy.views WHERE instance IN (SELECT id FROM gone)),
 t AS (DELETE FROM romancy.attributes WHERE instance IN (SELECT id FROM gone)),
 s AS (DELETE FROM romancy.acts WHERE instance IN (SELECT id FROM gone)),
+l AS (DELETE FROM romancy.headers WHERE instance IN (SELECT id FROM gone)),
 p AS (UPDATE romancy.instances i SET parent_op = NULL WHERE i.parent = ANY(:ids) AND i.parent IN (SELECT id FROM gone)
   AND i.id <> ALL(:ids))
 DELETE FROM romancy.instances i WHERE i.id IN (SELECT id FROM gone) RETURNING i.id
@@ -300,6 +302,8 @@ UNION ALL SELECT 'request', instance, id, kind, op, NULL, NULL, payload, NULL, N
   FROM romancy.requests WHERE instance = ANY(:ids)
 UNION ALL SELECT 'delivery', instance, NULL, NULL, NULL, NULL, NULL, NULL, event, NULL, NULL, NULL, NULL
   FROM romancy.deliveries WHERE instance = ANY(:ids)
+UNION ALL SELECT 'headers', instance, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ARRAY[headers], NULL
+  FROM romancy.headers WHERE instance = ANY(:ids)
 UNION ALL SELECT 'instance', id, {length}, NULL, NULL, NULL, input, output, NULL, deadline, error,
   ARRAY[{row_names}], ARRAY[{row_numbers}]
   FROM romancy.instances i WHERE id = ANY(:ids)

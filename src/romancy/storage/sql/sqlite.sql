@@ -193,6 +193,14 @@ DELETE FROM romancy.views WHERE instance = :instance
 DELETE FROM romancy.attributes WHERE instance = :instance
 -- name: delete_acts
 DELETE FROM romancy.acts WHERE instance = :instance
+-- name: set_headers
+INSERT INTO romancy.headers (instance, headers) VALUES (:instance, :headers)
+ON CONFLICT (instance) DO UPDATE SET headers = excluded.headers
+-- name: copy_headers
+INSERT INTO romancy.headers (instance, headers) SELECT :id, headers FROM romancy.headers WHERE instance = :origin
+ON CONFLICT (instance) DO UPDATE SET headers = excluded.headers
+-- name: delete_headers
+DELETE FROM romancy.headers WHERE instance = :instance
 -- Never from before its start: the clock may be behind that of another process, or of a queue.
 -- name: insert_act
 INSERT INTO romancy.acts (instance, at, verb, who)
@@ -346,7 +354,7 @@ UPDATE romancy.instances SET status = CASE WHEN queue IS NULL THEN 1 ELSE 8 END,
 -- name: insert_fork
 INSERT INTO romancy.instances (id, workflow, status, version, token, birth, since, input, input_kind, deadline, created_at,
   updated_at, generation, base, began_at, limited_from, seed, schedule, scheduled_at, queue, queue_key, priority)
-SELECT :id, o.workflow, CASE WHEN o.queue IS NULL THEN 1 ELSE 8 END, 1, :token, :token, o.since, o.input, o.input_kind,
+SELECT :id, o.workflow, CASE WHEN o.queue IS NULL THEN 1 ELSE 8 END, 1, :token, :token, o.since, coalesce(:input, o.input), o.input_kind,
   :at + o.deadline - coalesce(o.limited_from, o.began_at, o.created_at), :at, :at, CASE WHEN :cut = 0 THEN 0 ELSE o.generation END,
   CASE WHEN :cut = 0 THEN 0 ELSE o.base END, CASE WHEN :cut > 0 THEN coalesce(o.began_at, o.created_at) END,
   :at, :seed, o.schedule, o.scheduled_at, o.queue, o.queue_key, o.priority FROM romancy.instances o
@@ -532,6 +540,8 @@ FROM {each_to_load} romancy.attempts a ON a.instance = x.value
 SELECT r.instance, r.id, r.kind, r.payload, r.op FROM {each_to_load} romancy.requests r ON r.instance = x.value
 -- name: deliveries_to_load
 SELECT d.instance, d.event FROM {each_to_load} romancy.deliveries d ON d.instance = x.value
+-- name: headers_to_load
+SELECT h.instance, h.headers FROM {each_to_load} romancy.headers h ON h.instance = x.value
 -- Differs: SQLite has no LATERAL to limit the rows of each.
 -- name: receivers
 SELECT c.event, c.instance, c.op FROM json_each(:seqs) x CROSS JOIN romancy.consumed c ON c.event = x.value
@@ -567,3 +577,16 @@ SELECT :id, workflow, CASE WHEN :queue IS NULL THEN 1 ELSE 8 END, :owner, :stamp
 INSERT INTO romancy.attributes (instance, name, value, created_at)
 SELECT :id, a.key, a.value, :at FROM romancy.schedules s JOIN json_each(s.attributes) a WHERE s.name = :name
 ON CONFLICT DO NOTHING
+
+-- === sealed values ===
+
+-- Files everything under other keys. Once for a file: it reads all of them.
+-- name: refile_waits
+UPDATE romancy.wait_keys SET key = romancy_key(key) WHERE key <> x''
+-- name: refile_events
+UPDATE romancy.event_keys SET key = romancy_key(key) WHERE key <> x''
+-- name: refile_marks
+UPDATE romancy.marks SET key = romancy_key(key) WHERE key <> x''
+-- Lets only libraries with the codec write; those that were too old before still are.
+-- name: shut_out
+UPDATE romancy.schema_info SET min_reader = max(:reader, :sealed + min_reader)

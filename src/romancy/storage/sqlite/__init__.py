@@ -6,12 +6,14 @@ dispatch.py       finds waits for an accepted event
 event_lookup.py   finds events for a wait
 shapes.py         indexes of the fields that filters use
 leases.py         workers, leases and claims
+emissions.py      what instances emit
 retention.py      what is deleted, and which events are kept for whom
 expiry.py         which leases have ended
 locks.py          a lock file for each worker
 inbox.py          moves what callers left in their own transactions
 schedules.py      writes schedules
 sinks.py          writes what sinks do
+vault.py          the index key of a file whose values are sealed
 reads.py          loads instances into memory
 statements.py     statements by name
 connection.py     opens a file
@@ -42,12 +44,14 @@ from romancy.storage.forks import Fork
 from romancy.storage.inbox_items import InboxItem
 from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
+from romancy.storage.opener import PLAIN, Opener
 from romancy.storage.protocol import Answered, Trigger
 from romancy.storage.reads import Reads
 from romancy.storage.records import Claimed, Shares, Snapshot, Unfit
-from romancy.storage.sqlite import inbox, leases, reads, retention, schedules, sinks
+from romancy.storage.sqlite import inbox, leases, reads, retention, schedules, sinks, vault
 from romancy.storage.sqlite.batches import BatchWriter, append_statement
 from romancy.storage.sqlite.connection import absolute, connect, lock_folder
+from romancy.storage.sqlite.emissions import SQLiteEmissions
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.inline_reader import NearReader
 from romancy.storage.sqlite.locks import WorkerLocks
@@ -71,14 +75,16 @@ class SQLiteStorage(Reads):
     is_remote = False
     has_one_writer = True
 
-    def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: str, *, durability: str = "full", clock: Clock | None = None, opener: Opener = PLAIN
+    ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f'durability must be "full" or "normal", got {durability!r}')
         self.path = path = absolute(path)
         self._changed: Callable[[], None] = lambda: None
         self._arrived: Callable[[], None] = lambda: None
         self.inbox = inbox.inbox_of(path)
-        self._durability = durability
+        self._durability, self._opener = durability, opener
         super().__init__(
             self._ask_reader,
             self._ask_looker,
@@ -88,6 +94,7 @@ class SQLiteStorage(Reads):
             self._schedule,
             self._sink,
         )
+        self.emissions = SQLiteEmissions(self)
         self._in_memory = path == ":memory:"
         self._locks = WorkerLocks(None if self._in_memory else lock_folder(path))
         self._leases = Leases(self._clock)
@@ -105,7 +112,7 @@ class SQLiteStorage(Reads):
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         connection = await loop.run_in_executor(None, self._open)
-        self._batches = BatchWriter(connection)
+        self._batches = BatchWriter(connection, self._opener)
         self._writer = ConnectionThread(
             "romancy-writer",
             connection,
@@ -124,13 +131,16 @@ class SQLiteStorage(Reads):
             raise
 
     def _open(self) -> sqlite3.Connection:
-        connection = connect(self.path, durability=self._durability)
+        connection = self._connect()
         try:
             migrate(connection, self.path)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, durability=self._durability, level=self._opener.level)
 
     def watch(
         self,
@@ -144,6 +154,7 @@ class SQLiteStorage(Reads):
         """Another connection has written: it may have been a caller's."""
         self._arrived()
         self._changed()
+        self.emissions.changed()
 
     async def close(self) -> None:
         if self._transactions is not None:
@@ -169,7 +180,12 @@ class SQLiteStorage(Reads):
             raise StorageError(f"the database {self.path!r} is not open")
         return self._reader.call(job)
 
-    async def _read_now(self, job: Callable[[sqlite3.Connection], T], parts: int = 1) -> T:
+    async def write_soon(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Write something small: at once, if commits are fast and no job is queued."""
+        done = None if self._writer is None else self._writer.try_now(job)
+        return await self._write(job) if done is None else done
+
+    async def read_now(self, job: Callable[[sqlite3.Connection], T], parts: int = 1) -> T:
         """Run a small, frequent read, or `parts` of them together."""
         found = None if self._near is None else self._near.read(job, parts)
         return await self._read(job) if found is None else found
@@ -206,7 +222,7 @@ class SQLiteStorage(Reads):
 
     async def _connection(self) -> sqlite3.Connection:
         loop = asyncio.get_running_loop()
-        opening = loop.run_in_executor(None, lambda: connect(self.path, durability=self._durability))
+        opening = loop.run_in_executor(None, self._connect)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:  # otherwise the file would still be in use after this storage was closed
@@ -238,12 +254,12 @@ class SQLiteStorage(Reads):
         if self._writer is None:
             raise StorageError(f"the database {self.path!r} is not open")
         if self._transactions is None:
-            self._transactions = Transactions(self.path, self._durability, self._writer, self._moved)
+            self._transactions = Transactions(self.path, self._durability, self._writer, self._moved, self._opener)
         return await self._transactions.begin()
 
     def _moved(self, connection: sqlite3.Connection) -> None:
         """Go on with another connection to a database in memory."""
-        self._batches = BatchWriter(connection)
+        self._batches = BatchWriter(connection, self._opener)
 
     async def register(
         self, worker: str, lease: int, triggers: Sequence[Trigger], workflows: Collection[str], about: str | None = None
@@ -347,10 +363,23 @@ class SQLiteStorage(Reads):
         rows = [row for interest in interests for row in rows_of(interest)]
         await self._write(lambda c: retention.expect(c, rows, self._clock.now()))
 
+    # --- sealed values ----------------------------------------------------------------------------------------------
+    async def index_key(self) -> bytes | None:
+        return await self._read(vault.index_key)
+
+    async def folder(self) -> str:
+        return await self._read(vault.folder)
+
+    async def make_index(self, sealed: bytes, key: Callable[[bytes], bytes]) -> bytes:
+        return await self._write(lambda c: vault.make_index(c, sealed, key))
+
+    async def change_index(self, stored: bytes, sealed: bytes) -> None:
+        await self._write(lambda c: vault.change_index(c, stored, sealed))
+
     # --- the inbox ---------------------------------------------------------------------------------------------------
     async def arrivals(self, limit: int, bytes: int, after: int = 0) -> list[InboxItem]:
         """Look first, which is quick: this is asked for after every write of another process."""
-        some = await self._read_now(lambda c: run(c, "inbox_has_some", {}))
+        some = await self.read_now(lambda c: run(c, "inbox_has_some", {}))
         return await super().arrivals(limit, bytes, after) if some else []
 
     async def move(self, batch: Batch) -> BatchResult | None:
@@ -367,4 +396,4 @@ class SQLiteStorage(Reads):
         return await self._read(lambda c: reads.load(c, instance))
 
     async def load_many(self, instances: Sequence[str]) -> dict[str, Snapshot | None]:
-        return await self._read_now(lambda c: reads.load_many(c, instances), len(instances))
+        return await self.read_now(lambda c: reads.load_many(c, instances), len(instances))

@@ -6,6 +6,7 @@ event and registering a wait each see everything that came before.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -47,12 +48,12 @@ from romancy.storage.batch import (
     Started,
 )
 from romancy.storage.errors import RefusedValue
+from romancy.storage.opener import PLAIN, Opener
 from romancy.storage.rows import (
     STARTED_BY,
     as_stored,
     entry_values,
     event_values,
-    is_other,
     triggered_id,
 )
 from romancy.storage.sqlite.commit_rows import CommitRows
@@ -81,14 +82,14 @@ Looks = dict[tuple[str, str | None], None]
 class BatchWriter:
     """Applies batches on one connection, inside a transaction that the caller began."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, opener: Opener = PLAIN) -> None:
         self._connection, self._run = connection, connection.execute
-        self._run_many = connection.executemany
-        self._shapes = Shapes(connection)
-        self._dispatcher = Dispatcher(connection, self._shapes)
-        self._looker = Looker(connection)
+        self._run_many, self._opener = connection.executemany, opener
+        self._shapes = Shapes(connection, opener)
+        self._dispatcher = Dispatcher(connection, self._shapes, opener)
+        self._looker = Looker(connection, opener)
         self._interests = Interests(connection)
-        self._rows = CommitRows(connection, self._shapes)
+        self._rows = CommitRows(connection, self._shapes, opener)
         self._triggers: dict[str, Sequence[tuple[str, int | None]]] = {}
         """By type of event."""
 
@@ -132,7 +133,7 @@ class BatchWriter:
         first = self._is_first(start.id)
         since = horizon if start.since is None else int(start.since)
         if self._insert_instance(start, owner, batch.token, since):
-            if start.attributes or start.place:
+            if start.attributes or start.place or start.headers:
                 self._place(start)
             record(self._connection, [start.id], start.created_at, "start", start.who)
             return StartAnswer(True, owned=owner is not None)
@@ -164,9 +165,11 @@ class BatchWriter:
         return StartAnswer(False, bool(is_same), workflow)
 
     def _place(self, start: Start) -> None:
-        """Store the attributes of a new instance, and let it wait in its queue."""
+        """Store the attributes and headers of a new instance, and let it wait in its queue."""
         for name, value in (start.attributes or {}).items():
             self._run(SQL["set_attribute"], (start.id, name, value, start.created_at))
+        if start.headers:
+            self._run(SQL["set_headers"], (start.id, json.dumps(start.headers)))
         if start.place is not None:
             self._set_place(start.id, start.place)
 
@@ -406,7 +409,7 @@ class BatchWriter:
         return True
 
     def _duplicate(self, seq: int, item: Accept, stored: list[Any], batch: Batch) -> AcceptAnswer:
-        differs = not item.is_restored and is_other(item.event, *stored)
+        differs = not item.is_restored and self._opener.is_other(item.event, *stored)
         if differs:
             self._run(SQL["set_differed"], (batch.at, seq))
         return AcceptAnswer(seq, True, [], [], differs)

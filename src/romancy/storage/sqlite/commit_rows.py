@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import Any
 
 from romancy.core.operations import After
 from romancy.core.published import Publication
 from romancy.storage.batch import Commit, Consumption, WaitRow
+from romancy.storage.opener import Opener
 from romancy.storage.rows import attempt_values, entry_values, likeness, suspect_values
 from romancy.storage.sqlite.event_lookup import number_of
 from romancy.storage.sqlite.shapes import Shapes
@@ -19,8 +21,9 @@ Rows = list[tuple[Any, ...]]
 class CommitRows:
     """Writes what commits store besides the state of their instances."""
 
-    def __init__(self, connection: sqlite3.Connection, shapes: Shapes) -> None:
+    def __init__(self, connection: sqlite3.Connection, shapes: Shapes, opener: Opener) -> None:
         self._run, self._run_many, self._shapes = connection.execute, connection.executemany, shapes
+        self._opener = opener
 
     def write(self, commits: list[Commit]) -> None:
         self._many("insert_entry", [(c.instance, *entry_values(e)) for c in commits for e in c.entries])
@@ -31,12 +34,15 @@ class CommitRows:
             if commit.given_back:
                 self._many("give_back", [(commit.instance, event) for event in commit.given_back])
                 self._run(SQL["delete_marks"], (commit.instance,))
+        self._many("insert_emission", [row.values for c in commits if c.emitted for row in c.emitted])
         self._write_waits([commit for commit in commits if commit.changes_waits])
         for commit in commits:
             if commit.attempts or commit.attempts_done or commit.requests_done:
                 self._write_attempts(commit)
             if commit.publication is not None:
                 self._publish(commit, commit.publication)
+            if commit.headers is not None:
+                self._run(SQL["set_headers"], (commit.instance, json.dumps(commit.headers)))
 
     def _many(self, name: str, rows: Rows) -> None:
         if rows:
@@ -66,7 +72,8 @@ class CommitRows:
         shape = self._shapes.shape(taken.type, taken.wait.filter)
         if taken.wait.since is not None or shape is None:
             return []
-        return [(instance, taken.type, shape, taken.wait.filter.key, taken.wait.model, taken.event)]
+        key = self._opener.key(taken.wait.filter.key)
+        return [(instance, taken.type, shape, key, taken.wait.model, taken.event)]
 
     def _wait(self, instance: str, wait: WaitRow) -> tuple[Any, ...]:
         since: Any = wait.since

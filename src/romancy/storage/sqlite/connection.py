@@ -12,11 +12,17 @@ from romancy.storage.errors import NotThere
 from romancy.storage.sqlite.errors import explain
 
 
-def connect(
-    path: str, *, durability: str, factory: type[sqlite3.Connection] = sqlite3.Connection
-) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    """A connection of Romancy's own."""
+
+    level = 0
+    """See `opener.SEALED`."""
+
+
+def connect(path: str, *, durability: str, factory: type[Connection] = Connection, level: int = 0) -> Connection:
     """Open a database file (or `:memory:`, or a URI) for use by one thread at a time."""
     _check_place(path)
+    _create_privately(path)
     options: dict[str, Any] = {"uri": True} if is_uri(path) else {}
     try:
         connection = sqlite3.connect(
@@ -30,6 +36,7 @@ def connect(
         )
     except sqlite3.Error as error:
         raise explain(error, path) from error
+    connection.level = level
     try:
         _patiently(connection, "PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
@@ -41,6 +48,16 @@ def connect(
         connection.close()
         raise explain(error, path) from error
     return connection
+
+
+def _create_privately(path: str) -> None:
+    """Create a new file so that only its user can read it. The -wal and -shm files get the same permissions."""
+    if path == ":memory:" or is_uri(path) or os.path.exists(path):
+        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return  # another process was first, or SQLite says better what is wrong
 
 
 def is_uri(path: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from romancy.core.filters import event_anchors, event_key
 from romancy.core.model import Event
 from romancy.storage.batch import Matched
-from romancy.storage.rows import MAX_SHAPES, UNINDEXED, filter_of, matchable
+from romancy.storage.opener import Opener
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED
 from romancy.storage.sqlite.shapes import Shapes
 from romancy.storage.sqlite.statements import SQL
 
@@ -20,8 +21,8 @@ _ALIKE = 5
 class Dispatcher:
     """Finds waits for events."""
 
-    def __init__(self, connection: sqlite3.Connection, shapes: Shapes) -> None:
-        self._run, self._shapes = connection.execute, shapes
+    def __init__(self, connection: sqlite3.Connection, shapes: Shapes, opener: Opener) -> None:
+        self._run, self._shapes, self._opener = connection.execute, shapes, opener
         self._found: dict[tuple[str, int, bytes, str | None], list[Matched]] = {}
         """Waits by the kind of event they take: thousands of waits can be identical, and so can events in a batch."""
         self.undisturbed: dict[tuple[str, str], tuple[str, str]] = {}
@@ -38,12 +39,13 @@ class Dispatcher:
         found = self._waits(event, 0, b"")
         shapes = self._shapes.shapes(event.type)
         if shapes:
-            data = matchable(event)
+            data = self._opener.matchable(event)
             if len(shapes) >= MAX_SHAPES:
-                found = _fitting(found + self._anchored(event, data), event, data)
+                found = self._fitting(found + self._anchored(event, data), event, data)
             for fields, number in shapes.items():
                 key = event_key(fields, event.subject, event.source, data)
                 if key is not None:
+                    key = self._opener.key(key)
                     self._run(SQL["insert_event_key"], (number, key, seq))
                     found += self._waits(event, number, key)
         return found
@@ -54,7 +56,7 @@ class Dispatcher:
         if anchors is None:
             rows = self._run(SQL["waits_of_shape"], (event.type, UNINDEXED, event.target))
             return [Matched(*row) for row in rows]
-        return [match for anchor in anchors for match in self._waits(event, UNINDEXED, anchor)]
+        return [match for anchor in anchors for match in self._waits(event, UNINDEXED, self._opener.key(anchor))]
 
     def _waits(self, event: Event, shape: int, key: bytes) -> list[Matched]:
         kind = event.type, shape, key, event.target
@@ -102,9 +104,11 @@ class Dispatcher:
                     self.undisturbed[instance, op] = owner, workflow
         return [found[kind] for kind in sorted(found)] if len(found) > 1 else list(found.values())
 
-
-def _fitting(found: list[Matched], event: Event, data: Any) -> list[Matched]:
-    """Return the waits whose filter accepts the event, or that have none."""
-    return [
-        m for m in found if b'"filter"' not in m.spec or filter_of(m.spec).accepts(event.subject, event.source, data)
-    ]
+    def _fitting(self, found: list[Matched], event: Event, data: Any) -> list[Matched]:
+        """Return the waits whose filter accepts the event, or that have none."""
+        opener = self._opener
+        return [
+            m
+            for m in found
+            if not opener.has_filter(m.spec) or opener.filter_of(m.spec).accepts(event.subject, event.source, data)
+        ]

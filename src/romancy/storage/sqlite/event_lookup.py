@@ -6,15 +6,16 @@ import sqlite3
 
 from romancy.core.model import Event
 from romancy.storage.batch import Offer
-from romancy.storage.rows import content_type_of, filter_of, matchable_data, to_event
+from romancy.storage.opener import Opener
+from romancy.storage.rows import content_type_of, to_event
 from romancy.storage.sqlite.statements import SQL
 
 
 class Looker:
     """Finds events for waits."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._run = connection.execute
+    def __init__(self, connection: sqlite3.Connection, opener: Opener) -> None:
+        self._run, self._opener = connection.execute, opener
 
     def look(self, instance: str, op: str | None, worker: str | None, now: int) -> list[Offer]:
         """Return the oldest event that each wait can take, if this worker owns the instance."""
@@ -42,7 +43,7 @@ class Looker:
             floor = max(since, mark or 0) if marks_count else since
             if shape > 0:
                 rows = [self._run(SQL["look_filtered"], (shape, key, floor, instance, now, model)).fetchone()]
-            elif b'"filter"' in spec:
+            elif self._opener.has_filter(spec):
                 rows = [self._scan(event_type, floor, instance, model, spec, now)]
             else:
                 rows = [
@@ -57,10 +58,10 @@ class Looker:
     def _scan(
         self, event_type: str, floor: int, instance: str, model: str, spec: bytes, now: int
     ) -> tuple[int, ...] | None:
-        narrow = filter_of(spec)
+        narrow = self._opener.filter_of(spec)
         rows = self._run(SQL["look_scan"], (event_type, instance, floor, now, model))
         for seq, subject, source, data, attrs in rows:
-            if narrow.accepts(subject, source, matchable_data(data, content_type_of(attrs))):
+            if narrow.accepts(subject, source, self._opener.matchable_data(data, content_type_of(attrs))):
                 return (seq,)
         return None
 

@@ -12,6 +12,7 @@ import weakref
 from typing import Any, NoReturn
 
 from romancy.errors import TerminalError
+from romancy.storage.sqlite.connection import Connection
 
 BEGIN, COMMIT, ROLLBACK = "BEGIN IMMEDIATE /* romancy */", "COMMIT /* romancy */", "ROLLBACK /* romancy */"
 _ENDS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
@@ -81,7 +82,7 @@ class GuestCursor(sqlite3.Cursor):
             super().close()
 
 
-class Guest(sqlite3.Connection):
+class Guest(Connection):
     """A connection that is lent to one activity after another."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -14,9 +14,12 @@ from romancy.errors import Outdated
 from romancy.storage.batch import RETRY
 from romancy.storage.forks import Fork
 from romancy.storage.instances import Admitted
+from romancy.storage.opener import SEALED, can_read
 from romancy.storage.protocol import Trigger
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
+from romancy.storage.rows import entry_values
 from romancy.storage.sqlite import migrations
+from romancy.storage.sqlite.connection import Connection
 from romancy.storage.sqlite.expiry import Leases
 from romancy.storage.sqlite.locks import WorkerLocks
 from romancy.storage.sqlite.statements import SQL
@@ -53,8 +56,9 @@ def renew(c: sqlite3.Connection, worker: str, until: int, load: int, about: str 
 def check_version(c: sqlite3.Connection) -> None:
     """Raise `Outdated` if the file was migrated meanwhile to a version that is too new."""
     version, min_reader = c.execute(SQL["schema_version"]).fetchone()
-    if min_reader > migrations.LIBRARY_VERSION:
-        raise Outdated(version, migrations.LIBRARY_VERSION)
+    level = c.level if isinstance(c, Connection) else 0
+    if not can_read(min_reader, migrations.LIBRARY_VERSION, level):
+        raise Outdated(version, migrations.LIBRARY_VERSION, sealed=min_reader > SEALED and not level)
 
 
 def release(c: sqlite3.Connection, worker: str, now: int) -> None:
@@ -211,11 +215,15 @@ def fork(c: sqlite3.Connection, fork: Fork) -> bool:
     """Copy an instance, with a part of its history."""
     check_version(c)
     id, origin = fork.id, fork.origin
-    values = id, fork.token, fork.at, fork.cut, fork.seed, origin, fork.generation
+    values = id, fork.token, fork.input, fork.at, fork.cut, fork.seed, origin, fork.generation
     if c.execute(SQL["insert_fork"], values).rowcount != 1:
         return False
-    c.executemany(SQL["copy_entry"], [(id, origin, n) for n in fork.numbers])
+    if fork.is_sealed:
+        c.executemany(SQL["insert_entry"], [(id, *entry_values(entry)) for entry in fork.entries])
+    else:
+        c.executemany(SQL["copy_entry"], [(id, origin, n) for n in fork.numbers])
     c.execute(SQL["copy_consumed"], (id, origin, fork.cut))
+    c.execute(SQL["copy_headers"], (id, origin))
     if fork.entries:
         c.execute(SQL["insert_request"], (id, RETRY, fork.ask, fork.at))
     record(c, [id], fork.at, "fork", fork.who)

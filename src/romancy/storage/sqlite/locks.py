@@ -54,9 +54,9 @@ class WorkerLocks:
 
     def _create(self, path: Path) -> int:
         while True:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             try:
-                return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+                return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
                 continue  # the last worker of another process has just removed the folder
 

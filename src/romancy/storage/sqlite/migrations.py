@@ -7,9 +7,12 @@ import sqlite3
 
 from romancy.errors import StorageError
 from romancy.storage import sql
+from romancy.storage.errors import SealedDatabase
+from romancy.storage.opener import SEALED, can_read
+from romancy.storage.sqlite.connection import Connection
 from romancy.storage.sqlite.errors import explain
 
-LIBRARY_VERSION = 10
+LIBRARY_VERSION = 13
 """The newest schema this library knows."""
 INFO = "romancy_schema_info"
 """The table that holds the version."""
@@ -18,7 +21,7 @@ PREFIXED = 7
 _FORMER = {"schema_info", "instances", "history", "workers"}
 """A file with these tables, and not ours, is of an earlier version: there they had no prefix."""
 _CREATED = re.compile(r"CREATE (TABLE|INDEX) romancy\.(\w+)")
-_FENCE_ALL = (
+FENCE_ALL = (
     "INSERT INTO romancy_orphans SELECT id, strftime('%s', 'now') * 1000000, 1 FROM romancy_workers WHERE true "
     "ON CONFLICT DO NOTHING",
     "DELETE FROM romancy_workers",
@@ -84,7 +87,10 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 def _versions(connection: sqlite3.Connection, path: str) -> tuple[int, int]:
     version, min_reader = stored_versions(connection, path)
-    if min_reader > LIBRARY_VERSION:
+    level = connection.level if isinstance(connection, Connection) else 0
+    if not can_read(min_reader, LIBRARY_VERSION, level):
+        if min_reader > SEALED and not level:
+            raise SealedDatabase
         raise StorageError(
             f"the database {path!r} has schema version {version} and needs a newer romancy (this one knows version "
             f"{LIBRARY_VERSION}); upgrade the package"
@@ -103,9 +109,9 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
         if number > version:
             for statement in sql.prefixed(script).split(";\n"):
                 connection.execute(statement)
-            version, min_reader = number, max(min_reader, reader)
+            version, min_reader = number, max(min_reader, reader + (SEALED if min_reader > SEALED else 0))
     if before[0] and min_reader > before[1]:
-        for statement in _FENCE_ALL:
+        for statement in FENCE_ALL:
             connection.execute(statement)
     connection.execute(f"DELETE FROM {INFO}")
     connection.execute(f"INSERT INTO {INFO} VALUES (?, ?)", (version, min_reader))

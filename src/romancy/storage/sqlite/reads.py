@@ -60,3 +60,5 @@ def _fill(c: sqlite3.Connection, snapshots: dict[str, Snapshot]) -> None:
         snapshots[id].requests.append(StoredRequest(*request))
     for id, event in rows("deliveries_to_load"):
         snapshots[id].deliveries.append(event)
+    for id, headers in rows("headers_to_load"):
+        snapshots[id].headers = json.loads(headers)

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from romancy.storage.batch import Commit
 from romancy.storage.interests import Cut, Known, Plan, Row, cuts_of
 from romancy.storage.records import DEATHS_KEPT
+from romancy.storage.sqlite import emissions
 from romancy.storage.sqlite.leases import check_version
 from romancy.storage.sqlite.statements import SQL, run
 
 _OF_INSTANCE = (
     "delete_history delete_consumed delete_marks delete_misfits delete_attempts delete_waits delete_wait_keys "
-    "delete_deliveries delete_requests delete_view delete_attributes delete_acts forget_parent delete_instance"
+    "delete_deliveries delete_requests delete_view delete_attributes delete_acts delete_headers forget_parent "
+    "delete_instance"
 ).split()
 """The statements that delete a pruned instance."""
 _OF_EVENT = ("delete_event_keys", "delete_receivers", "delete_event")
@@ -28,8 +30,9 @@ def prune(c: sqlite3.Connection, ended: Mapping[str, int], plan: Plan, now: int,
     c.executemany(SQL["settle_interest"], [(workflow,) for workflow in plan.settled])
     c.executemany(SQL["open_interest"], [(workflow,) for workflow in plan.opened])
     instances = run(c, "prunable_instances", {"latest": max(ended.values()), "limit": limit, **ended})
+    done = emissions.delete(c, instances)
     for name in _OF_INSTANCE:
-        c.executemany(SQL[name], instances)
+        c.executemany(SQL[name], done)
     refused = run(c, "prune_refused", {"before": ended["before"], "limit": limit})
     c.execute(SQL["forget_expired_data"], (now,))
     c.execute(SQL["orphan_unknown"], (now,))

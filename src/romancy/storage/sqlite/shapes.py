@@ -5,15 +5,16 @@ from __future__ import annotations
 import sqlite3
 
 from romancy.core.filters import Filter, event_key
-from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, matchable_data, warn_of_shapes
+from romancy.storage.opener import Opener
+from romancy.storage.rows import MAX_SHAPES, UNINDEXED, content_type_of, warn_of_shapes
 from romancy.storage.sqlite.statements import SQL
 
 
 class Shapes:
     """Shapes by event type, as seen in one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._run, self._run_many = connection.execute, connection.executemany
+    def __init__(self, connection: sqlite3.Connection, opener: Opener) -> None:
+        self._run, self._run_many, self._opener = connection.execute, connection.executemany, opener
         self._shapes: dict[str, dict[str, int]] = {}
         self._warned: set[str] = set()
 
@@ -50,9 +51,9 @@ class Shapes:
         assert number is not None
         keys: list[tuple[int, bytes, int]] = []
         for seq, subject, source, data, attrs in self._run(SQL["log_of_type"], (event_type,)):
-            key = event_key(fields, subject, source, matchable_data(data, content_type_of(attrs)))
+            key = event_key(fields, subject, source, self._opener.matchable_data(data, content_type_of(attrs)))
             if key is not None:
-                keys.append((number, key, seq))
+                keys.append((number, self._opener.key(key), seq))
         self._run_many(SQL["insert_event_key"], keys)
         return number
 
@@ -60,5 +61,5 @@ class Shapes:
         """Return the shape and key that a wait is filed under."""
         number = self.shape(event_type, narrow, create=True)
         if number is None:
-            return UNINDEXED, narrow.anchor(self.shapes(event_type).keys())
-        return number, narrow.key
+            return UNINDEXED, self._opener.key(narrow.anchor(self.shapes(event_type).keys()))
+        return number, self._opener.key(narrow.key)

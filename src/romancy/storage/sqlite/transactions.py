@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from romancy.core.clock import stopwatch
 from romancy.storage.batch import Batch, BatchResult
 from romancy.storage.errors import RefusedValue, TransientError
+from romancy.storage.opener import Opener
 from romancy.storage.sqlite.batches import BatchWriter
 from romancy.storage.sqlite.connection import connect, is_uri
 from romancy.storage.sqlite.errors import as_storage_error
@@ -33,9 +34,15 @@ class Transactions:
     """Begins transactions, one at a time, in the order in which they are asked for."""
 
     def __init__(
-        self, path: str, durability: str, writer: ConnectionThread, moved: Callable[[sqlite3.Connection], None]
+        self,
+        path: str,
+        durability: str,
+        writer: ConnectionThread,
+        moved: Callable[[sqlite3.Connection], None],
+        opener: Opener,
     ) -> None:
         self._path, self._durability, self._writer, self._moved = path, durability, writer, moved
+        self._opener = opener
         self._free: Lender | None = None
         self._open: SQLiteTransaction | None = None
         self._hold: Hold | None = None
@@ -71,6 +78,10 @@ class Transactions:
                 self.pass_on(taken.result())
             raise
 
+    def _make_lender(self) -> Lender:
+        level = self._opener.level
+        return Lender(connect(self._path, durability=self._durability, factory=Guest, level=level), self._opener)
+
     def _stop_writer(self) -> None:
         hold = self._hold = self._writer.hold()
         hold.begun.add_done_callback(lambda _: self._give(hold))
@@ -104,7 +115,7 @@ class Transactions:
         lender, self._free = self._free, None
         if lender is not None and not lender.guest.is_cut:
             return lender
-        lender = await in_thread(lambda: Lender(connect(self._path, durability=self._durability, factory=Guest)))
+        lender = await in_thread(self._make_lender)
         if not is_uri(self._path):
             self._writer.check_place()  # it must be the file that the writer has open
         return lender
@@ -112,7 +123,7 @@ class Transactions:
     def _share(self) -> None:
         """Move a database in memory to one that connections can share."""
         path = f"file:romancy-{uuid.uuid4().hex}?mode=memory&cache=shared"
-        shared, old = connect(path, durability=self._durability), self._writer.connection
+        shared, old = connect(path, durability=self._durability, level=self._opener.level), self._writer.connection
         old.backup(shared)
         self._writer.connection, self._path = shared, path
         self._moved(shared)
@@ -171,9 +182,9 @@ class Transactions:
 class Lender:
     """A connection for transactions, with what applies batches on it."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, opener: Opener) -> None:
         assert isinstance(connection, Guest)
-        self.guest, self.batches = connection, BatchWriter(connection)
+        self.guest, self.batches = connection, BatchWriter(connection, opener)
         self.references = 0
         """How many there are to the connection before an activity gets it."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from romancy.core.clock import SystemClock
 from romancy.storage import open_storage, sql
+from romancy.storage.opener import Bystander
 from romancy.storage.sqlite import SQLiteStorage
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.sqlite.migrations import stored_versions
@@ -40,7 +41,7 @@ async def version(database: str, schema: str | None = None) -> int:
 
 async def migrate(database: str, schema: str | None = None) -> None:
     """Bring a database up to date, as opening it does; create it if it does not exist."""
-    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema)
+    storage = open_storage(database, durability="full", clock=SystemClock(), schema=schema, opener=Bystander())
     await storage.open()
     await storage.close()
 

@@ -2,6 +2,7 @@
 import * as actions from "./actions.js";
 import * as clock from "./clock.js";
 import * as copy from "./copy.js";
+import * as emissions from "./emissions.js";
 import * as inbox from "./inbox.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
@@ -23,4 +24,4 @@ document.getElementById("theme").addEventListener("click", () => {
   }
 });
 
-for (const part of [clock, keys, actions, copy, inbox, retrying, saved, schedules, select, sinks, timeline, live]) part.begin();
+for (const part of [clock, keys, actions, copy, emissions, inbox, retrying, saved, schedules, select, sinks, timeline, live]) part.begin();

@@ -4,7 +4,7 @@
 const key = (node) => node.dataset?.key ?? (node.id || null);
 
 export function morph(to, from) {
-  if (to.isEqualNode(from)) return false;
+  if (to.isEqualNode(from) || to.dataset?.own !== undefined) return false; // a script fills it by itself
   attributes(to, from);
   children(to, from);
   return true;

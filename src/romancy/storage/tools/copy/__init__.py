@@ -15,9 +15,10 @@ from typing import Any
 from romancy.core.clock import Clock, SystemClock
 from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
+from romancy.storage.opener import OLDEST, SEALED
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
-from romancy.storage.postgres.migrations import bring_up_to_date
+from romancy.storage.postgres.migrations import SHUT_OUT, bring_up_to_date
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.tools.copy.order import Order
@@ -77,6 +78,8 @@ async def _copy(source: sqlite3.Connection, target: Any, schema: str, told: Told
             await target.copy_records_to_table(table, schema_name=schema, columns=COLUMNS[table], records=rows)
         await _go_on_counting(target, last_event(source))
         await _verify(target, totals)
+        if totals["vault"]:
+            await target.execute(SHUT_OUT, OLDEST, SEALED)
         for table in COLUMNS:
             await target.execute(f"ANALYZE {table}")  # the planner knows nothing about a table that was just filled
     await _tidy(target, schema)

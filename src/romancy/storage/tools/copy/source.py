@@ -7,7 +7,8 @@ from pathlib import Path
 
 from romancy.errors import StorageError
 from romancy.storage.errors import NotThere
-from romancy.storage.sqlite.connection import connect
+from romancy.storage.opener import SEALED
+from romancy.storage.sqlite.connection import Connection, connect
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.sqlite.migrations import LIBRARY_VERSION, PREFIXED, migrate, stored_versions
 from romancy.storage.tools.copy.tables import COLUMNS
@@ -37,7 +38,8 @@ def open_alone(path: str) -> sqlite3.Connection:
 
 def _alone(path: str) -> sqlite3.Connection:
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, factory=Connection)
+        connection.level = SEALED  # what is sealed is copied as it is
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")

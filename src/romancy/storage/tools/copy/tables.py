@@ -59,6 +59,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "sink_parked": ("sink", "seq", "xid", "line", "attempts", "since", "due_at", "error", "dead"),
     "minutes": tuple("minute started completed failed cancelled failures blocked retrying overdue queued".split()),
     "acts": ("id", "instance", "at", "verb", "who"),
+    "headers": ("instance", "headers"),
+    "emissions": tuple("instance seq topic n count kind op run at size data".split()),
+    "vault": ("id", "key"),
 }
 """The tables with their columns in PostgreSQL. Workers are not copied: they have stopped, and their instances are free.
 

@@ -1,0 +1,58 @@
+{{- define "romancy.name" -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "romancy.labels" -}}
+{{ include "romancy.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "romancy.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "romancy.secret" -}}
+{{- .Values.secret.existingName | default (include "romancy.name" .) }}
+{{- end }}
+
+{{- define "romancy.podSecurity" -}}
+runAsNonRoot: true
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "romancy.container" -}}
+image: "{{ .Values.image.repository }}:{{ .Values.image.tag }}"
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+{{- end }}
+
+{{- define "romancy.env" -}}
+- name: ROMANCY_DATABASE
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "romancy.secret" . }}
+      key: database-url
+- name: ROMANCY_SCHEMA
+  value: {{ .Values.schema | quote }}
+{{- with .Values.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "romancy.migrate" -}}
+- name: migrate
+  command: ["romancy", "migrate"]
+  {{- include "romancy.container" . | nindent 2 }}
+  env:
+    {{- include "romancy.env" . | nindent 4 }}
+{{- end }}
