@@ -26,6 +26,8 @@ class Case:
     history: Sequence[HistoryEntry]
     did: dict[str, int] = field(default_factory=dict)
     """The keys of what it did, with the line where each was first seen."""
+    latest: dict[str, str] = field(default_factory=dict)
+    """The key of what it did last under each operation. Another one than before if a retry repeats it."""
     undone: dict[str, int] = field(default_factory=dict)
     """The keys of what it undid, with the line where that was first seen."""
     taken: list[tuple[int, str]] = field(default_factory=list)
@@ -114,7 +116,9 @@ class Judge:
             if case is None:
                 yield f"{line} is of an instance that is not there"
             elif line["what"] == "did":
-                case.did.setdefault(line["key"], number)
+                if line["key"] not in case.did:
+                    case.did[line["key"]] = number
+                    case.latest[line["op"]] = line["key"]
                 owners[line["key"]] = case.id
             elif line["what"] == "took":
                 if (line["n"], line["key"]) not in case.taken:
@@ -162,7 +166,7 @@ class Judge:
                 open_ones.append(entry.operation)
                 continue
             op = entry.operation.removeprefix("undo ").rpartition(":")[0]
-            undone.append(f"{case.id}/{op}")
+            undone.append(case.latest.get(op, op))
             if op not in open_ones:
                 yield f"{case}: {entry.operation} undoes what is not there: {open_ones}"
             elif case.has_plain_order and open_ones[-1] != op:

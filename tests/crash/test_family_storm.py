@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from romancy import WorkflowFailed
 from tests import pg_server
+from tests.crash.family_storm import Storm, judge
+from tests.crash.storm_cast import WORKFLOWS, Observer, trip
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +28,30 @@ def play(database: str, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=110, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
+
+
+async def test_the_judge_knows_a_step_that_a_retried_fork_repeats(tmp_path: Path) -> None:
+    """A fork does not undo what it was given, so it can be retried, and then does that itself under another key."""
+    storm = Storm(str(tmp_path / "storm.db"), None, 1, 0.1, folder=str(tmp_path))
+    child = {"name": "child", "steps": [["repairable", "child"]]}
+    plan = {"name": "plan", "steps": [["called", [child], None, "lenient"], ["book", 0, "well"], ["nap", 1], ["raise"]]}
+    async with storm.app(workflows=list(WORKFLOWS.values()), state=Observer(storm.folder)) as app:
+        original = await app.start_workflow(trip, plan)
+        booked: list[int] = []
+        while not booked:
+            await asyncio.sleep(0.01)
+            booked = [e.n for e in await app.get_history(original.instance_id) if e.kind == "activity_completed"]
+        fork = await app.fork_workflow(original.instance_id, at=booked[0])
+        Observer(storm.folder).note("forked", instance=fork.instance_id, taken=None)
+        for failed in (original, fork):
+            with pytest.raises(WorkflowFailed):
+                await failed.result(timeout=20)
+        await app.retry_workflow(fork.instance_id, steps="failed")
+        with pytest.raises(WorkflowFailed):
+            await fork.result(timeout=20)
+    judged, faults = await judge(storm)
+    assert any("~" in key for key in judged.cases[fork.instance_id].undone)
+    assert not faults
 
 
 @pytest.mark.play
