@@ -209,6 +209,16 @@ async def test_nothing_is_told_before_it_is_stored() -> None:
         assert recorder.names == ["on_workflow_started", "on_wait_started"]
 
 
+async def test_a_method_can_be_put_on_a_hook_object() -> None:
+    """What is not overridden is not called. That must not leave out what is there by other means than a class."""
+    told: list[object] = []
+    hooks = HooksBase()
+    hooks.on_event_received = told.append  # type: ignore[method-assign]
+    await run_everything([hooks])
+    assert told
+    assert all(isinstance(info, EventReceivedInfo) for info in told)
+
+
 async def test_a_hook_that_raises_is_logged_and_hurts_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(HooksBase): ...
 

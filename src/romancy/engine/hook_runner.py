@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -15,13 +15,16 @@ from romancy.hooks import HooksBase
 _logger = logging.getLogger("romancy")
 
 
+_Method = Callable[[Any], Awaitable[None] | None]
+
+
 class HookRunner:
     """Passes infos to every hook object: `EventReceivedInfo` goes to `on_event_received`."""
 
     def __init__(self, hooks: Sequence[HooksBase]) -> None:
         self._hooks = hooks
         self.wanted = bool(hooks)
-        self._methods: dict[type, str] = {}
+        self._methods: dict[type, list[tuple[str, _Method]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._variables = copy_context()  # each call begins with these, not with those of what has happened
 
@@ -31,22 +34,30 @@ class HookRunner:
 
     def run(self, info: object) -> None:
         kind = type(info)
-        name = self._methods.get(kind)
-        if name is None:
-            words = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Info")).lower()
-            name = self._methods[kind] = f"on_{words}"
-        for hook in self._hooks:
+        methods = self._methods.get(kind)
+        if methods is None:
+            methods = self._methods[kind] = self._overridden(kind)
+        for name, method in methods:
             variables = self._variables.copy()
             try:
-                result = variables.run(getattr(hook, name), info)
+                result = variables.run(method, info)
             except BaseException as error:  # even a CancelledError of its own: a hook must not affect the engine
-                _fail_softly(error, f"{type(hook).__name__}.{name}")
+                _fail_softly(error, name)
                 continue
             if inspect.isawaitable(result):
-                waiting = self._await(result, f"{type(hook).__name__}.{name}")
-                task = asyncio.get_running_loop().create_task(waiting, context=variables)
+                task = asyncio.get_running_loop().create_task(self._await(result, name), context=variables)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    def _overridden(self, kind: type) -> list[tuple[str, _Method]]:
+        """Return what to call with this kind of info. The empty methods of `HooksBase` are not worth a call."""
+        words = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Info")).lower()
+        name, methods = f"on_{words}", list[tuple[str, _Method]]()
+        for hook in self._hooks:
+            method = getattr(hook, name)
+            if getattr(method, "__func__", None) is not getattr(HooksBase, name):
+                methods.append((f"{type(hook).__name__}.{name}", method))
+        return methods
 
     async def _await(self, result: Awaitable[None], name: str) -> None:
         try:

@@ -525,7 +525,8 @@ SELECT i.id FROM romancy.instances i WHERE i.owner = :worker AND {has_work}
 -- part: each_to_load
 json_each(:ids) x CROSS JOIN
 -- name: instances_to_load
-SELECT {instance}, coalesce((SELECT max(n) FROM romancy.history WHERE instance = i.id) - i.base, 0)
+SELECT {instance}, coalesce((SELECT max(n) FROM romancy.history WHERE instance = i.id) - i.base, 0),
+  (SELECT headers FROM romancy.headers WHERE instance = i.id)
 FROM {each_to_load} romancy.instances i ON i.id = x.value
 -- name: entries_to_load
 SELECT h.instance, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event
@@ -540,8 +541,6 @@ FROM {each_to_load} romancy.attempts a ON a.instance = x.value
 SELECT r.instance, r.id, r.kind, r.payload, r.op FROM {each_to_load} romancy.requests r ON r.instance = x.value
 -- name: deliveries_to_load
 SELECT d.instance, d.event FROM {each_to_load} romancy.deliveries d ON d.instance = x.value
--- name: headers_to_load
-SELECT h.instance, h.headers FROM {each_to_load} romancy.headers h ON h.instance = x.value
 -- Differs: SQLite has no LATERAL to limit the rows of each.
 -- name: receivers
 SELECT c.event, c.instance, c.op FROM json_each(:seqs) x CROSS JOIN romancy.consumed c ON c.event = x.value

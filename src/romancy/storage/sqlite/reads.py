@@ -31,12 +31,13 @@ def _load(c: sqlite3.Connection, instances: Sequence[str], most: int | None) -> 
         rows = c.execute(SQL["instances_to_load"], (json.dumps(instances),)).fetchall()
         found: dict[str, Snapshot | None] = dict.fromkeys(instances)
         snapshots: dict[str, Snapshot] = {}
-        for *row, length in rows:
+        for *row, length, headers in rows:
             if most is not None and (length > SHORT or length > most):
                 del found[row[0]]
                 continue
             most = None if most is None else most - length
-            found[row[0]] = snapshots[row[0]] = Snapshot(to_instance(tuple(row)), [], {}, [], [], [])
+            carried = None if headers is None else json.loads(headers)
+            found[row[0]] = snapshots[row[0]] = Snapshot(to_instance(tuple(row)), [], {}, [], [], [], carried)
         if snapshots:
             _fill(c, snapshots)
         return found
@@ -60,5 +61,3 @@ def _fill(c: sqlite3.Connection, snapshots: dict[str, Snapshot]) -> None:
         snapshots[id].requests.append(StoredRequest(*request))
     for id, event in rows("deliveries_to_load"):
         snapshots[id].deliveries.append(event)
-    for id, headers in rows("headers_to_load"):
-        snapshots[id].headers = json.loads(headers)
