@@ -1,4 +1,4 @@
-"""Writes the latest results to docs/performance.md, between its markers."""
+"""Writes the latest results to docs/performance.md and docs/comparison.md, between their markers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ from bench import report
 from bench.plan import GROWTH, MEASURES, SYSTEMS, TITLES
 from bench.results import Results, load, load_pythons
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[1] / "docs"
+HEADLINES = ("finish", "parallel20", "latency", "wake1k", "sleepers200", "resume1k", "memory", "recovery")
+"""The measures of the comparison."""
 
 
 def main() -> None:
     results = load()
-    page = PAGE.read_text()
+    for name, write in (("performance.md", performance), ("comparison.md", comparison)):
+        page = DOCS / name
+        page.write_text(write(page.read_text(), results))
+
+
+def comparison(page: str, results: Results) -> str:
+    """Return the page with the figures of all systems for the measures that decide most choices."""
+    measures = [measure for measure in MEASURES if measure.name in HEADLINES]
+    return _put(page, "headlines", report.markdown(results, measures, SYSTEMS, "sqlite"))
+
+
+def performance(page: str, results: Results) -> str:
+    """Return the page with every table made anew."""
     page = _put(page, "machine", _machine(results))
     for kind in ("sqlite", "postgres"):
         page = _put(page, kind, report.markdown(results, [*MEASURES, *GROWTH], ["limit", *SYSTEMS], kind))
     page = _put(page, "footprint", _footprint(results))
-    page = _put(page, "pythons", _pythons(load_pythons()))
-    PAGE.write_text(page)
+    return _put(page, "pythons", _pythons(load_pythons()))
 
 
 def _put(page: str, mark: str, text: str) -> str:
