@@ -394,6 +394,30 @@ async def test_what_a_timeout_says_of_a_vote(asking: Environment) -> None:
 
 
 @workflow
+async def reminds_the_missing(ctx: WorkflowContext) -> list[list[str]]:
+    people = ["ann", "bob", "eve"]
+    vote = await ask(ctx, Strict, title="How much?", people=people, agrees=lambda a: a.amount > 0, needed=3)
+    seen = [list(vote.missing)]
+    with pytest.raises(WaitTimeout):
+        await vote.decision(timeout=10)
+    seen.append(list(vote.missing))
+    await vote.decision()
+    return [*seen, list(vote.missing)]
+
+
+async def test_a_vote_knows_who_has_not_answered(asking: Environment) -> None:
+    handle = await asking.start(reminds_the_missing)
+    await asking.app.answer_question(handle.instance_id, "bob", {"amount": 2}, by="someone, for bob")
+    with pytest.raises(RomancyError, match="only even amounts"):
+        await asking.answer(handle, "eve", {"amount": 1})
+    await asking.restart()
+    await asking.advance(10)
+    for person in ("ann", "eve"):
+        await asking.answer(handle, person, {"amount": 4})
+    assert await handle.result() == [["ann", "bob", "eve"], ["ann", "eve"], []]
+
+
+@workflow
 async def sleeps(ctx: WorkflowContext) -> bool:
     question = await ask(ctx, bool, title="Early?", people=["ann"], expires_in=100)
     with pytest.raises(WaitTimeout, match=r"'Early\?' was not answered in time; it is still open"):

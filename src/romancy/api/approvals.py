@@ -93,6 +93,7 @@ class _Asked(Generic[T_co]):
     def __init__(self, instance: Instance, ask_id: str, asked: Asked, model: Wire) -> None:
         self._instance, self._ask_id, self._asked, self._model = instance, ask_id, asked, model
         self._is_closed = self._is_waiting = False
+        self._answered: set[int] = set()  # the places of people
         self._expired: WaitTimeout | None = None
 
     def __repr__(self) -> str:
@@ -150,6 +151,7 @@ class _Asked(Generic[T_co]):
             except Unfit as error:
                 await _send(instance, refused_event(instance.alias, asked.key, event.id, self._why(error)))
                 continue
+            self._answered.add(event.data["person"])
             return Answer(data, event.data["by"], event.time)
 
     def _why(self, unfit: Unfit) -> str:
@@ -219,6 +221,11 @@ class Vote(_Asked[T_co]):
         self._answers: list[Answer[T_co]] = []
         self._ayes = 0
         self._decision: Decision[T_co] | None = None
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """The people whose answers have not been counted, to remind them: after `decision` raised `WaitTimeout`."""
+        return [person for place, person in enumerate(self._asked.people) if place not in self._answered]
 
     async def decision(self, timeout: Duration | None = None) -> Decision[T_co]:
         """Wait for the decision. Raise `WaitTimeout` after `timeout`; what was answered by then counts later."""
