@@ -253,7 +253,7 @@ def check_public_url(url: str | None) -> str | None:
 
 
 WITHOUT_HTTP: Sequence[str | Token] = []
-"""The tokens of an App that never serves HTTP. ROMANCY_TOKENS is not read."""
+"""The tokens of an App that never serves HTTP, or only this machine. ROMANCY_TOKENS is not read."""
 
 
 def choose_tokens(given: Sequence[str | Token]) -> tuple[Credential, ...]:

@@ -1,4 +1,4 @@
-"""The demo runs through, piped and without a terminal, and goes on serving when asked to."""
+"""The demo runs through, returns by itself without a terminal, and in one goes on serving until it is told to stop."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from romancy.cli.demo import browser, is_interactive
+
 DEMO = (sys.executable, "-m", "romancy.cli.demo")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/viewer/")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return os.environ | {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    unset = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    more = {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    return env | more | {"TERM": "xterm", "ROMANCY_TOKENS": "not-asked-for-by-the-demo"}
 
 
 @pytest.mark.slow
-def test_once_runs_through(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--once", "--no-browser")], ids=" ".join)
+def test_without_a_terminal_it_runs_through_and_returns(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [*DEMO, "--once"],
+        [*DEMO, *options],
         env=environ(tmp_path),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -34,6 +45,7 @@ def test_once_runs_through(tmp_path: Path) -> None:
     assert done.returncode == 0, out + done.stderr
     assert done.stderr == ""
     assert "\x1b" not in out, "a pipe gets plain text"
+    assert bool(ADDRESS.search(out)) == ("--no-browser" not in options)
     assert re.search(r"worker 1 is killed: SIGKILL to process \d+", out)
     assert out.count("packing ORD-1 (idempotency key payment-ORD-1/pack_order:1)") == 2
     for batch in (1, 2, 3):
@@ -42,42 +54,126 @@ def test_once_runs_through(tmp_path: Path) -> None:
         assert re.search(rf"{instance}\W+completed.*\byes\b", out), out
     assert re.search(r"event_received\W+payment\.completed\.ORD-1:1", out), "the history is shown"
     assert "All 4 finished as expected" in out
+    assert "Your turn" not in out
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@contextmanager
+def in_a_terminal(
+    folder: Path, *options: str, **env: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str], str]]]:
+    """Start the demo in a terminal. Also yields what reads until a pattern is shown ('': until the end)."""
+    ours, theirs = os.openpty()
+    shown = ""
+
+    def read(pattern: str) -> str:
+        nonlocal shown
+        while not pattern or not re.search(pattern, shown):
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other side is closed
+                part = b""
+            if not part:
+                assert not pattern, shown
+                break
+            shown = ESCAPES.sub("", shown + part.decode("utf-8", "replace"))
+        return shown
+
+    with subprocess.Popen(
+        [*DEMO, *options], env=environ(folder) | env, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as p:
+        os.close(theirs)
+        try:
+            yield p, read
+        finally:
+            if p.poll() is None:
+                p.kill()
+            os.close(ours)
+
+
+def opening(folder: Path) -> Path:
+    """Write a browser that notes which page it was to open."""
+    folder.mkdir()
+    (folder / "browser").write_text(f'#!/bin/sh\necho "$1" > {folder}/part && mv {folder}/part {folder}/opened\n')
+    (folder / "browser").chmod(0o755)
+    return folder / "opened"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.play)])
-def test_serves_until_told(tmp_path: Path, ending: signal.Signals) -> None:
-    with subprocess.Popen(
-        DEMO,
-        env=environ(tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    ) as process:
-        assert process.stdout is not None
-        lines: list[str] = []
-        for line in process.stdout:
-            lines.append(line)
-            if re.search(r"payment-ORD-3: waiting_for_event", line):
-                break
-        told = "".join(lines)
+def test_in_a_terminal_it_serves_until_told(tmp_path: Path) -> None:
+    opened = opening(tmp_path / "desktop")
+    work = tmp_path / "work"
+    work.mkdir()
+    with in_a_terminal(work, BROWSER=str(opened.with_name("browser"))) as (process, read):
+        told = read(r"Ctrl-C to quit")
         killed = re.search(r"kill -9 (\d+)", told)
         assert killed, told
         assert re.search(r"romancy send approval\.decision '.*' -d \S+demo\.db", told), told
+        address = ADDRESS.findall(told)[0]
+        front, root = httpx.get(address), address.removesuffix("viewer/")
+        assert front.status_code == 200, "no token is asked for"
+        assert "payment-ORD-3" in front.text
+        decision = {"request_id": "REQ-2", "approver": "you", "approved": True}
+        event = {"specversion": "1.0", "type": "approval.decision", "source": "test", "id": "1", "data": decision}
+        sent = httpx.post(root, json=event, headers={"content-type": "application/cloudevents+json"})
+        assert sent.status_code == 202, sent.text
+        read(r'done: \{"approved": true, "approver": "you"')
         os.kill(int(killed[1]), signal.SIGKILL)
-        for line in process.stdout:
-            lines.append(line)
-            if "another takes over" in line:
-                break
-        process.send_signal(ending)
-        rest = process.stdout.read()
-        assert process.wait(30) == 0, "".join(lines) + rest
+        read("another takes over")
+        with httpx.stream("GET", f"{root}api/stream", timeout=60) as page:  # an open page does not hold it up
+            next(page.iter_raw())
+            process.send_signal(signal.SIGINT)
+            rest = read("")
+            assert process.wait(30) == 0, rest
     assert "Traceback" not in rest
-    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    assert opened.read_text() == f"{address}\n"
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+    assert list(work.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.slow
+@pytest.mark.play
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_in_a_terminal_without_a_browser(tmp_path: Path) -> None:
+    opened = opening(tmp_path / "desktop")
+    work = tmp_path / "work"
+    work.mkdir()
+    with in_a_terminal(work, "--no-browser", BROWSER=str(opened.with_name("browser"))) as (process, read):
+        told = read(r"Ctrl-C to quit")
+        process.send_signal(signal.SIGTERM)
+        rest = read("")
+        assert process.wait(30) == 0, rest
+    assert "Traceback" not in rest
+    assert not ADDRESS.search(told)
+    assert not opened.exists()
+    assert list(work.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("missing", ["stdin", "stdout", None])
+def test_both_ends_must_be_a_terminal(missing: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "w"), os.fdopen(theirs) as terminal, open(os.devnull) as nothing:
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, nothing if name == missing else terminal)
+        assert is_interactive() == (missing is None)
+        monkeypatch.undo()
+
+
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="there is always a desktop")
+@pytest.mark.parametrize(
+    ("env", "can_open"),
+    [
+        ({}, False),
+        ({"DISPLAY": ":0"}, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ({"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "a b"}, False),
+        ({"BROWSER": "w3", "SSH_CONNECTION": "a b"}, True),
+    ],
+)
+def test_a_browser_is_opened_only_on_a_desktop(env: dict[str, str], can_open: bool) -> None:
+    assert browser.can_open(env) == can_open
 
 
 @pytest.mark.slow

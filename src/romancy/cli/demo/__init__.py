@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
+from romancy.cli.demo.browser import can_open, open_page, serving
 from romancy.cli.demo.play import play
 from romancy.cli.demo.show import make_console
 from romancy.cli.demo.story import Story
@@ -24,20 +27,26 @@ LIMIT = 27.0
 
 @click.command()
 @click.option("--once", is_flag=True, help="Exit after the demo, with 0 if everything ended as expected.")
-def demo(once: bool) -> None:
+@click.option("--no-browser", is_flag=True, help="Don't serve the viewer, and open no browser.")
+def demo(once: bool, no_browser: bool) -> None:
     """Watch a demo: workflows wait, a worker is killed, nothing is lost.
 
-    Afterwards, a worker keeps running, and you can try commands in another terminal until you press Ctrl-C.
+    The viewer shows the same as web pages, at an address of this machine that is printed first.
+
+    Afterwards, a worker keeps running, your browser opens the viewer, and you can try commands in another terminal
+    until you press Ctrl-C. Without a terminal, the demo ends as with --once.
     """
     console = make_console()
 
     async def run() -> int:
         with TemporaryDirectory(prefix="romancy-demo-", ignore_cleanup_errors=True) as folder:
-            async with Story(console, str(Path(folder, "demo.db"))) as story:
+            async with Story(console, str(Path(folder, "demo.db"))) as story, AsyncExitStack() as stack:
+                if not no_browser:
+                    story.viewer = await stack.enter_async_context(serving(story.app))
                 async with asyncio.timeout(LIMIT):
                     good = await story.tell()
                 if good and not once:
-                    await play(story)
+                    await _go_on(story)
                 return 0 if good else 1
 
     try:
@@ -52,6 +61,20 @@ def demo(once: bool) -> None:
         console.print("\nStopped before the end.")
         code = 130
     sys.exit(code)
+
+
+def is_interactive() -> bool:
+    """Return whether a person can see the demo and end it."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def _go_on(story: Story) -> None:
+    if not is_interactive():
+        story.console.print("This is not a terminal, so the demo ends here.")
+        return
+    if story.viewer is not None and can_open(os.environ):
+        open_page(story.viewer)
+    await play(story)
 
 
 async def _until_signal(work: Coroutine[Any, Any, int]) -> int:

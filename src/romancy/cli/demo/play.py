@@ -27,15 +27,13 @@ async def play(story: Story) -> None:
     start = story.app.start_workflow
     await start(approval_workflow.options(instance_id="approval-REQ-2"), "REQ-2")
     await start(payment_with_timeout.options(instance_id="payment-ORD-3"), "ORD-3")
-    show.heading(console, "Your turn. The worker keeps running; try this in another terminal:")
+    where = "" if story.viewer is None else f"open {story.viewer}, or "
+    show.heading(console, f"Your turn. The worker keeps running; {where}try this in another terminal:")
     for line in _commands(story):
         console.print(f"  {line}", style="bold cyan", soft_wrap=True)
     console.print()
     with _signals() as stopped:
-        if console.is_terminal:
-            await _redraw(story, stopped)
-        else:
-            await _report(story, stopped)
+        await _redraw(story, stopped)
     console.print("\nStopping the worker and removing the demo's files.")
 
 
@@ -85,18 +83,6 @@ async def _redraw(story: Story, stopped: asyncio.Event) -> None:
             live.update(show.live_table(await _newest(story), _worker_line(story)), refresh=True)
             await _pause(stopped)
     story.console.print(show.live_table(await _newest(story), _worker_line(story)))
-
-
-async def _report(story: Story, stopped: asyncio.Event) -> None:
-    """Print each change of status as a line, for a pipe."""
-    known: dict[str, str] = {}
-    while not stopped.is_set():
-        await _keep_a_worker(story)
-        for instance in reversed(await _newest(story)):
-            if known.get(instance.instance_id) != instance.status:
-                known[instance.instance_id] = instance.status
-                story.console.print(f"  {instance.instance_id}: {instance.status}")
-        await _pause(stopped)
 
 
 async def _newest(story: Story) -> list[Instance]:

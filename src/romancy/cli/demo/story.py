@@ -15,6 +15,7 @@ from romancy.cli.demo import show
 from romancy.cli.demo.workers import READY, Worker
 from romancy.cli.demo.workflows import WORKFLOWS, approval_workflow, batch_processor, payment_with_timeout
 from romancy.core.clock import stopwatch
+from romancy.options import WITHOUT_HTTP
 
 PAID, FORGOTTEN, REQUEST, BATCH = "payment-ORD-1", "payment-ORD-2", "approval-REQ-1", "batch-monday"
 EXPECTED: dict[str, Any] = {
@@ -35,7 +36,10 @@ class Story:
 
     def __init__(self, console: Console, database: str) -> None:
         self.console, self.database = console, database
-        self.app = App(database, workflows=WORKFLOWS, worker=False)
+        # Without $ROMANCY_TOKENS, which are not meant for the demo: the viewer answers this machine and asks for none.
+        self.app = App(database, workflows=WORKFLOWS, worker=False, tokens=WITHOUT_HTTP)
+        self.viewer: str | None = None
+        """The address of the viewer, if it is served."""
         self.workers: list[Worker] = []
 
     async def __aenter__(self) -> Self:
@@ -68,6 +72,8 @@ class Story:
         began = stopwatch()
         self.console.print("[bold]Romancy[/]: workflows that wait for events and timers, and survive crashes.")
         self.console.print(f"The database is a single SQLite file, {self.database}")
+        if self.viewer is not None:
+            self.console.print(f"The viewer shows everything in a browser: {self.viewer}", soft_wrap=True)
         first = await self._start()
         await self._wait_and_deliver(first)
         await self._kill(first)
