@@ -1,6 +1,6 @@
-# `make` lists the targets. Everything is installed into .venv (for `make docs`: .venv-docs), with one exception:
-# `make test`, run as root on a machine without chromium, installs Debian's package for the browser tests.
-# `make test BROWSER=no` installs nothing.
+# `make` lists the targets. Everything is installed into .venv (for `make demo`: .venv-demo, which is much smaller; for
+# `make docs`: .venv-docs), with one exception: `make test`, run as root on a machine without chromium, installs
+# Debian's package for the browser tests. `make test BROWSER=no` installs nothing.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -20,9 +20,15 @@ PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3 p
 CONSTRAINTS := import tomllib; \
 	[print(p["name"], p["version"], sep="==") for p in tomllib.load(open("uv.lock", "rb"))["package"] if "registry" in p["source"]]
 
-# An environment made elsewhere (a copied or moved tree) points to the wrong sources: recreate it.
+# An environment made elsewhere (a copied or moved tree) points to the wrong sources: recreate it. The demo has a small
+# environment of its own, unless there is a complete one.
+DEMO := $(VENV)
 ifneq ($(CURDIR),$(shell cat $(STAMP) 2>/dev/null))
 .PHONY: $(STAMP)
+DEMO := .venv-demo
+ifneq ($(CURDIR),$(shell cat $(DEMO)/.ready 2>/dev/null))
+.PHONY: $(DEMO)/.ready
+endif
 endif
 
 .PHONY: help setup demo test plays kills kills-queue storm soak test-python test-sealed test-uvicorn test-webhooks check format docs bench bench-million bench-quick lock package clean
@@ -35,8 +41,8 @@ help: ## List the targets
 setup: $(STAMP) ## Create or update .venv (with uv if installed, else with venv and pip)
 	@:
 
-demo: $(STAMP) ## See Romancy at work (ARGS=--once: run once and exit)
-	@$(BIN)/romancy demo $(ARGS)
+demo: $(DEMO)/.ready ## See Romancy at work, in a small environment of its own (ARGS=--once: run once and exit)
+	@$(DEMO)/bin/romancy demo $(ARGS)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip browser tests, install no chromium)
 	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
@@ -125,22 +131,27 @@ clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) .venv-* build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml $(wildcard uv.lock)
-	@if [ -f $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
-	@rm -f $(STAMP)
-	@echo 'Setting up $(VENV) ...'
+# $(1)/.ready, the stamp of an environment; $(2): what uv syncs, $(3): what pip installs.
+define environment
+$(1)/.ready: pyproject.toml $(wildcard uv.lock)
+	@if [ -f $$@ ] && [ "$$$$(cat $$@)" != "$$(CURDIR)" ]; then rm -rf $(1); fi
+	@rm -f $$@
+	@echo 'Setting up $(1) ...'
 	@if command -v uv >/dev/null 2>&1; then \
-		uv sync --locked --quiet $(if $(PYTHON),--python "$(PYTHON)") \
-			|| { echo 'uv failed (see above); trying venv and pip ...' >&2; $(MAKE) .venv-with-pip; }; \
-	else $(MAKE) .venv-with-pip; fi
-	@echo '$(CURDIR)' > $(STAMP)
+		UV_PROJECT_ENVIRONMENT=$(1) uv sync --locked $(2) --quiet $$(if $$(PYTHON),--python "$$(PYTHON)") \
+			|| { echo 'uv failed (see above); trying venv and pip ...' >&2; $$(MAKE) .with-pip VENV=$(1) PACKAGES='$(3)'; }; \
+	else $$(MAKE) .with-pip VENV=$(1) PACKAGES='$(3)'; fi
+	@echo '$$(CURDIR)' > $$@
+endef
+$(eval $(call environment,$(VENV),,-e . --group dev))
+$(if $(filter $(VENV),$(DEMO)),,$(eval $(call environment,$(DEMO),--no-dev,--no-compile -e .)))
 
-.PHONY: .venv-with-pip
-.venv-with-pip:
+.PHONY: .with-pip
+.with-pip:
 	@[ -n "$(PYTHON)" ] || { echo 'Romancy needs Python 3.11 or newer, and none was found on PATH.' >&2; \
 		echo 'Install one (or uv, which can download it), or specify it: make setup PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) \
 		|| { echo 'This Python cannot create virtual environments: install its venv module (python3-venv on Debian), or uv.' >&2; exit 1; }
 	@$(BIN)/python -c '$(CONSTRAINTS)' > $(VENV)/constraints.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(VENV)/constraints.txt -e . --group dev
+	@$(if $(findstring --group,$(PACKAGES)),$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1')
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(VENV)/constraints.txt $(PACKAGES)
