@@ -31,7 +31,7 @@ ifneq ($(CURDIR),$(shell cat $(DEMO)/.ready 2>/dev/null))
 endif
 endif
 
-.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-sealed test-uvicorn test-webhooks check format docs bench bench-million bench-quick lock package clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-sealed test-uvicorn test-webhooks check format docs screenshots bench bench-million bench-quick lock package clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
@@ -108,6 +108,9 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 
 docs: ## Build the documentation into site/, in an environment of its own (.venv-docs)
 	@$(if $(PYTHON),PYTHON="$(PYTHON)") scripts/docs
+
+screenshots: $(STAMP) .browser ## Make the pictures of the documentation, in docs/images (ARGS="demo now": only these)
+	@$(BIN)/python -m scripts.pictures $(ARGS)
 
 # Only a Python that was named, on the command line or by the environment, is measured beside .venv's.
 NAMED := $(if $(filter-out undefined default file,$(origin PYTHON)),$(PYTHON))

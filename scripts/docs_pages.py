@@ -19,7 +19,9 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\]\((?!https?://|mailto:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(
+    r"""(?P<before>\]\(|\bsrc(?:set)?=")(?!https?://|mailto:|#)(?P<path>[^)#\s"]+)(?P<anchor>#[^)\s"]*)?(?P<after>[)"])"""
+)
 REFERENCE = re.compile(r"^::: (?P<name>[\w.]+)\n(?:    .*\n)*", re.MULTILINE)
 
 
@@ -52,7 +54,7 @@ def linked(markdown: str, path: str) -> str:
         if not (ROOT / target).exists():
             return found[0]  # the build finds it
         relative = posixpath.relpath(address(target), posixpath.dirname(address(path)) or ".")
-        return f"]({relative}{found['anchor'] or ''})"
+        return f"{found['before']}{relative}{found['anchor'] or ''}{found['after']}"
 
     return LINK.sub(link, markdown)
 

@@ -85,6 +85,9 @@ def test_the_reference_has_no_name_twice_and_none_that_is_gone() -> None:
         ("docs/reference/app.md", "[a](../http.md)", "[a](../http.md)"),
         ("examples/README.md", "[a](saga.py)", "[a](saga.py.md)"),
         ("examples/django_shop/README.md", "[a](orders/views.py)", "[a](orders/views.py.md)"),
+        ("README.md", '<img alt="x" src="docs/images/demo.svg">', '<img alt="x" src="images/demo.svg">'),
+        ("README.md", '<source srcset="docs/images/demo.svg">', '<source srcset="images/demo.svg">'),
+        ("docs/viewer.md", '<img src="images/demo.svg">', '<img src="images/demo.svg">'),
         ("docs/guide.md", "[a](https://a.b/c.py) [b](#timers)", "[a](https://a.b/c.py) [b](#timers)"),
     ],
 )
