@@ -54,8 +54,8 @@ class HookRunner:
         words = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Info")).lower()
         name, methods = f"on_{words}", list[tuple[str, _Method]]()
         for hook in self._hooks:
-            method = getattr(hook, name)
-            if getattr(method, "__func__", None) is not getattr(HooksBase, name):
+            method = getattr(hook, name, None)  # an object of another class may have only some of them
+            if method is not None and getattr(method, "__func__", None) is not getattr(HooksBase, name):
                 methods.append((f"{type(hook).__name__}.{name}", method))
         return methods
 
