@@ -30,6 +30,7 @@ from romancy import (
 from romancy.codecs import Chain, Compressed, Encrypted, Outside, PayloadCodec
 from romancy.desk import OperatorsDesk
 from romancy.service import runtime_of
+from romancy.storage.catalog import EventSearch
 from romancy.storage.postgres import PostgresStorage
 from romancy.testing import Environment, environment
 from tests.engine.test_within import caller
@@ -219,6 +220,20 @@ async def test_nothing_in_the_database_shows_a_secret(db: str, codec: PayloadCod
         assert {"card": SECRET} in sink.got
         await play_failures(env)
         assert SECRET.encode() not in await tables(env.app, db)
+
+
+@pytest.mark.parametrize("text", ["romancy", "aes", "\0"])
+async def test_text_is_not_looked_for_in_what_is_sealed(db: str, text: str) -> None:
+    """A sealed value names its codec, and by chance it contains any short text."""
+    async with App(db, workflows=[triggered, child], codec=Encrypted(KEYS)) as app:
+        await (await app.start_workflow(child.options(instance_id="one"), SECRET)).result(timeout=20)
+        await app.send_event("order.paid", "shop", SECRET, id="e1")
+        assert [i.instance_id for i in (await app.list_instances(text="ONE")).items] == ["one"]
+        assert not (await app.list_instances(text=text)).items
+        catalog = runtime_of(app).engine.storage.catalog
+        for wanted, found in ((text, []), ("PAID", ["e1"])):
+            events, _ = await catalog.shown_events(EventSearch(text=wanted), None, 10, None, 1000)
+            assert [shown.event.id for shown in events] == found
 
 
 async def test_the_same_without_a_codec_does_show_it(db: str) -> None:

@@ -349,18 +349,22 @@ romancy.attributes t CROSS JOIN LATERAL (SELECT * FROM romancy.instances i WHERE
     AND a.name || '=' || a.value = ANY(:pairs)))
   AND (:absent::text[] IS NULL OR 0 = (SELECT count(*) FROM romancy.attributes a WHERE a.instance = i.id
     AND a.name = ANY(:absent)))
+-- Differs: how bytes are written.
+-- The first byte of a sealed value, in which nothing is looked for. No text begins with it.
+-- part: sealed
+'\x00'::bytea
 -- Differs: how to search in bytes.
 -- Letters of ASCII fit in either case: bytes above them are escaped. The text that is looked for is in lower case.
 -- part: has_text
 (:text::bytea IS NULL OR position(encode(:text, 'escape') IN lower(encode(convert_to(i.id, 'UTF8'), 'escape'))) > 0
-  OR position(encode(:text, 'escape') IN lower(encode(i.input, 'escape'))) > 0
-  OR position(encode(:text, 'escape') IN lower(encode(coalesce(i.error, ''), 'escape'))) > 0
-  OR position(encode(:text, 'escape') IN lower(encode(coalesce(i.output, ''), 'escape'))) > 0)
+  OR (substr(i.input, 1, 1) <> {sealed} AND position(encode(:text, 'escape') IN lower(encode(i.input, 'escape'))) > 0)
+  OR (substr(i.error, 1, 1) <> {sealed} AND position(encode(:text, 'escape') IN lower(encode(i.error, 'escape'))) > 0)
+  OR (substr(i.output, 1, 1) <> {sealed} AND position(encode(:text, 'escape') IN lower(encode(i.output, 'escape'))) > 0))
 -- Differs: how to search in bytes.
 -- part: event_has_text
 (:text::bytea IS NULL OR position(encode(:text, 'escape') IN
     lower(encode(convert_to(concat_ws(' ', e.type, e.source, e.id, e.subject), 'UTF8'), 'escape'))) > 0
-  OR position(encode(:text, 'escape') IN lower(encode(coalesce(e.data, ''), 'escape'))) > 0)
+  OR (substr(e.data, 1, 1) <> {sealed} AND position(encode(:text, 'escape') IN lower(encode(e.data, 'escape'))) > 0))
 -- Differs: LATERAL limits the rows of each.
 -- name: few_waits
 SELECT y.* FROM {listed} CROSS JOIN LATERAL (

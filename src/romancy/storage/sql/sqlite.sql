@@ -40,15 +40,21 @@ romancy.attributes t INDEXED BY romancy.attributes_value CROSS JOIN romancy.inst
     AND a.name || '=' || a.value IN (SELECT value FROM json_each(:pairs))))
   AND (:absent IS NULL OR 0 = (SELECT count(*) FROM romancy.attributes a WHERE a.instance = i.id
     AND a.name IN (SELECT value FROM json_each(:absent))))
+-- Differs: how bytes are written.
+-- The first byte of a sealed value, in which nothing is looked for. No text begins with it.
+-- part: sealed
+x'00'
 -- Differs: how to search in bytes.
 -- Letters of ASCII fit in either case. The text that is looked for is in lower case.
 -- part: has_text
-(:text IS NULL OR instr(CAST(lower(i.id) AS BLOB), :text) OR instr(CAST(lower(CAST(i.input AS TEXT)) AS BLOB), :text)
-  OR instr(CAST(lower(CAST(i.error AS TEXT)) AS BLOB), :text) OR instr(CAST(lower(CAST(i.output AS TEXT)) AS BLOB), :text))
+(:text IS NULL OR instr(CAST(lower(i.id) AS BLOB), :text)
+  OR (substr(i.input, 1, 1) <> {sealed} AND instr(CAST(lower(CAST(i.input AS TEXT)) AS BLOB), :text))
+  OR (substr(i.error, 1, 1) <> {sealed} AND instr(CAST(lower(CAST(i.error AS TEXT)) AS BLOB), :text))
+  OR (substr(i.output, 1, 1) <> {sealed} AND instr(CAST(lower(CAST(i.output AS TEXT)) AS BLOB), :text)))
 -- Differs: how to search in bytes.
 -- part: event_has_text
 (:text IS NULL OR instr(CAST(lower(e.type || ' ' || e.source || ' ' || e.id || ' ' || coalesce(e.subject, '')) AS BLOB), :text)
-  OR instr(CAST(lower(CAST(e.data AS TEXT)) AS BLOB), :text))
+  OR (substr(e.data, 1, 1) <> {sealed} AND instr(CAST(lower(CAST(e.data AS TEXT)) AS BLOB), :text)))
 
 -- === one batch ===
 
