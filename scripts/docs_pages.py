@@ -74,12 +74,19 @@ def pages() -> dict[str, str]:
 
 
 def navigation(config: dict[str, Any]) -> Iterator[Listed]:
-    """Yield the pages that mkdocs.yml lists, in order."""
+    """Yield the pages that mkdocs.yml lists, in order. A group of pages belongs to its section."""
+
+    def listed(section: str, title: str, content: Any) -> Iterator[Listed]:
+        if isinstance(content, str):
+            yield Listed(section, title, content)
+            return
+        for entry in content:
+            for inner, below in entry.items():
+                yield from listed(section, inner, below)
+
     for item in config["nav"]:
         for section, content in item.items():
-            for entry in content if isinstance(content, list) else [item]:
-                for title, path in entry.items():
-                    yield Listed(section, title, path)
+            yield from listed(section, section, content)
 
 
 def summary(markdown: str) -> str:
