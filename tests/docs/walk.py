@@ -2,10 +2,11 @@
 
 A page is a script, from top to bottom:
 
-- A Python block is a file; the text before it names it. A diff changes the file named last.
+- A block of Python or settings is a file; the text before it names it. A diff changes the file named last.
 - An indented line is a command. `romancy serve` and `romancy worker` keep running, as in a terminal of their own.
-- A console block right after a command is what it prints, without times, and perhaps not all of it. After "prints:" or
-  "printed:" it is what the server or the worker has printed since the last such block; `...` stands for anything.
+- A console block right after a command is what it prints, without times, and perhaps not all of it; a file is shown
+  whole. After "prints:" or "printed:" it is what the server or the worker has printed since the last such block; `...`
+  stands for anything.
 - Some sentences tell the reader to do something (`GESTURES`): stop the server, open a page.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 import httpx
 
 PATIENCE = 30
+FILES = ("python", "ini")
 VARYING = [
     (r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ", ""),  # the time of a line in the log
     (r"\d{4}-\d\d-\d\dT\S+( \([^)]*\))?", ""),
@@ -36,7 +38,7 @@ VARYING = [
 ]
 ELSEWHERE = ("mkdir ", "python3 -m venv", ". .venv/", "pip install", "docker ")
 """Commands that set up the machine of the reader."""
-CAN_REPEAT = ("romancy why", "romancy show", "romancy questions", "romancy replay", "cat ")
+CAN_REPEAT = ("romancy why", "romancy show", "romancy questions", "romancy replay", "cat ", "grep ")
 STAYS = re.compile(r"(?P<settings>(?:\w+=\S+ )*)romancy (?P<kind>serve|worker) (?P<rest>.*)")
 
 
@@ -150,7 +152,7 @@ class Walk:
         for item in items(self._here(page)):
             if item.kind == "text":
                 self._prose = item.text
-            elif item.kind in ("python", "diff"):
+            elif item.kind in (*FILES, "diff"):
                 self._do(item, "")
 
     def run(self, command: str) -> tuple[int, list[str]]:
@@ -173,7 +175,7 @@ class Walk:
         if item.kind == "text":
             self._prose = item.text
             self._gesture(item.text)
-        elif item.kind == "python":
+        elif item.kind in FILES:
             (self.folder / self._name()).write_text(item.text, encoding="utf-8")
         elif item.kind == "diff":
             self._change(item.text)
@@ -185,7 +187,7 @@ class Walk:
             self._terminal().compare(lines(item.text))
 
     def _name(self) -> str:
-        named = re.findall(r"`(\w+\.py)`", self._prose)
+        named = re.findall(r"`(\w+\.(?:py|ini))`", self._prose)
         self._file = named[-1] if named else self._file
         return self._file
 
@@ -233,8 +235,9 @@ class Walk:
 
         def is_shown() -> bool:
             status, self._printed = self.run(command)
-            return status == (1 if "no longer follows" in shown[0] else 0) and is_part(shown, self._printed)
+            return status == (1 if "no longer follows" in shown[0] else 0) and is_like(shown, self._printed)
 
+        is_like = list[str].__eq__ if command.startswith(("cat ", "grep ")) else is_part
         worked = within(PATIENCE, is_shown) if command.startswith(CAN_REPEAT) else is_part(shown, self._printed)
         assert worked, (command, shown, self._printed)
 
@@ -291,8 +294,7 @@ class Walk:
 GESTURES: dict[str, Callable[[Walk, str], None]] = {
     "[Ss]top the server with Ctrl-C": Walk.stop,
     "Stop the worker with Ctrl-C": lambda walk, text: walk.stop(text, "worker"),
-    "Open <http": Walk.look,
-    "^In the viewer": Walk.look,
+    "^Open <http|^In the viewer|[.] In the viewer": Walk.look,
     "Open the link in the browser": Walk.answer,
     "repeat the `curl` command": Walk.repeat,
     "^Break something": Walk.break_something,
@@ -308,5 +310,10 @@ def reader(folder: Path, port: int) -> Walk:
         (commands / name).chmod(0o755)
     known = {key: value for key, value in os.environ.items() if not key.startswith("ROMANCY_")}
     known.pop("PYTHONDONTWRITEBYTECODE", None)  # dozens of commands: compile what they import once
-    path = f"{commands}{os.pathsep}{known['PATH']}"
-    return Walk(folder, port, known | {"PATH": path, "PYTHONUNBUFFERED": "1"})
+    settings = {
+        "PATH": f"{commands}{os.pathsep}{known['PATH']}",
+        "PYTHONUNBUFFERED": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the reader has only these two
+        "PYTEST_PLUGINS": "pytest_asyncio.plugin,romancy.testing.plugin",
+    }
+    return Walk(folder, port, known | settings)
