@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,11 +31,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shop")
 
 
+def free_port() -> int:
+    """Return a port that no other test is given meanwhile: below those that the system hands out."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
+
+
 @pytest.fixture(scope="module")
 def reader(folder: Path) -> Walk:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return walk.reader(folder, free.getsockname()[1])
+    return walk.reader(folder, free_port())
 
 
 @pytest.fixture
