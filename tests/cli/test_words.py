@@ -127,6 +127,23 @@ def test_a_narrow_terminal_goes_without_what_matters_least() -> None:
     assert "".join(line.split()[0] for line in lines) == ID, "an id is folded, never cut"
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_narrow_terminal_folds_both_sides_of_a_difference(width: int) -> None:
+    out = StringIO()
+    screen = Screen(Console(file=out, force_terminal=True, width=width, color_system=None))
+    recorded, code = (
+        'activity_completed reserve:1 {"order_id":"ORD-7"}',
+        'waits for activity check:1 check({"order_id":"ORD-7"})',
+    )
+    screen.table(("workflow", "count", "instance", "recorded", "the code"), [("order", "1", "ORD-7", recorded, code)])
+    head, _, line, *folded = out.getvalue().splitlines()
+    assert head.split() == ["workflow", "count", "instance", "recorded", "the", "code"]
+    assert line.split()[:3] == ["order", "1", "ORD-7"]
+    assert "\u2026" not in out.getvalue(), "a difference is never cut"
+    assert folded
+    assert max(map(len, out.getvalue().splitlines())) <= width
+
+
 def test_facts_on_a_narrow_terminal_stay_in_their_column() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=30, color_system=None)

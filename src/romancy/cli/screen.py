@@ -31,8 +31,9 @@ STATUS_STYLES = {
 _COLUMNS = {"instance": "bold", "line": "dim", "n": "dim"}
 _TIMES = {"started", "since", "until", "at"}
 _FIRST = ("for", "about", "detail")
-_ELASTIC = (*_FIRST, "workflow", "operation", "wait", "line")
-"""Columns that can be cut, in the order in which they get spare room."""
+_FOLDED = ("for", "recorded", "the code")
+_ELASTIC = (*_FIRST, "workflow", "operation", "wait", "line", "recorded", "the code")
+"""Columns that can be cut, or folded, in the order in which they get spare room."""
 _LEAST, _GAP = 16, 2
 _WIDE = 100
 _WHEN = re.compile(r"(.*\d)[+-]\d\d:\d\d(?:\.\d+)? \((.+)\)$")
@@ -83,7 +84,7 @@ class Screen:
         widths = _fit(held, drop, self._console.width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for name, width in widths.items():
-            cut = name == "about" or (not wide and name in _ELASTIC and name != "for")
+            cut = name == "about" or (not wide and name in _ELASTIC and name not in _FOLDED)
             table.add_column(
                 name, width=width, style=_COLUMNS.get(name), no_wrap=cut, overflow="ellipsis" if cut else "fold"
             )
