@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 from rich.console import Console
 from rich.table import Table
 
@@ -81,7 +81,7 @@ def _romancy(*arguments: str) -> None:
 def _fetch(base: str) -> dict[str, list[float]]:
     """Return milliseconds by page; the first fetch of each page counts, too."""
     taken: dict[str, list[float]] = {}
-    with httpx.Client(timeout=60, transport=httpx.HTTPTransport(retries=20)) as client:
+    with httpx2.Client(timeout=60, transport=httpx2.HTTPTransport(retries=20)) as client:
         _wait_for(client, base)
         for _ in range(TIMES):
             for page in PAGES:
@@ -91,12 +91,12 @@ def _fetch(base: str) -> dict[str, list[float]]:
     return taken
 
 
-def _wait_for(client: httpx.Client, base: str) -> None:
+def _wait_for(client: httpx2.Client, base: str) -> None:
     for _ in range(100):
         try:
             client.get(f"{base}login")
             return
-        except httpx.ConnectError:
+        except httpx2.ConnectError:
             time.sleep(0.1)
     raise SystemExit("the viewer did not start")
 

@@ -40,15 +40,15 @@ SETTLE = 0.3
 """Unmeasured seconds after opening or closing the page."""
 ORDER = (True, False, False, True)
 PAGE = """
-import html, httpx, re, sys, threading, time
+import html, httpx2, re, sys, threading, time
 url, path, period = sys.argv[1], sys.argv[2], float(sys.argv[3])
 ROW = re.compile(r'<tr data-key="([^"]+)" data-position="[^"]*" class="(?!completed|failed|cancelled)')
 
-with httpx.Client(base_url=url, timeout=60) as client:
+with httpx2.Client(base_url=url, timeout=60) as client:
     def watch(closing):
         text = client.get(path).text
         ids, top = ROW.findall(text), html.unescape(re.search(r'data-position="([^"]*)"', text)[1])
-        with httpx.Client(base_url=url, timeout=60) as live, live.stream("GET", "/api/stream") as stream:
+        with httpx2.Client(base_url=url, timeout=60) as live, live.stream("GET", "/api/stream") as stream:
             last = 0.0
             print("open", flush=True)
             for line in stream.iter_lines():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from email.message import EmailMessage
 
-import httpx
+import httpx2
 
 from romancy import ActivityContext, App, Duration, Invitation, WaitTimeout, WorkflowContext, activity, ask, workflow
 
@@ -57,7 +57,7 @@ WORKFLOWS = [refund]
 async def main() -> None:
     keys = ["in production: from the environment, and secret"]
     app = App(":memory:", workflows=WORKFLOWS, public_url="https://shop.example", signing_keys=keys)
-    async with app, httpx.AsyncClient(transport=httpx.ASGITransport(app)) as browser:
+    async with app, httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as browser:
         handle = await app.start_workflow(refund, "ORD-1", patience=0.1)
         while len(kept) < 3:  # noqa: ASYNC110 - an activity in a thread keeps them
             await asyncio.sleep(0.01)

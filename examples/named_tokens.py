@@ -6,7 +6,7 @@ secrets come from the environment: ROMANCY_TOKENS="alice=... ci=events[type=buil
 
 import asyncio
 
-import httpx
+import httpx2
 
 from romancy import App, Token, WorkflowContext, wait_event, workflow
 
@@ -30,7 +30,7 @@ WORKFLOWS = [release]
 
 async def main() -> None:
     async with App(":memory:", workflows=WORKFLOWS, tokens=TOKENS) as app:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as http:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://shop") as http:
 
             async def call(method: str, path: str, secret: str, **body: object) -> None:
                 kind = "application/cloudevents+json" if path == "/" else "application/json"

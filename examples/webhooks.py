@@ -9,7 +9,7 @@ import hmac
 import json
 import time
 
-import httpx
+import httpx2
 
 from romancy import App, Event, Webhook, WebhookRequest, WorkflowContext, wait_event, workflow
 
@@ -42,7 +42,7 @@ WEBHOOKS = [
 
 
 # --- what the others do ----------------------------------------------------------------------------------------------
-async def payment_provider(client: httpx.AsyncClient, order_id: str) -> httpx.Response:
+async def payment_provider(client: httpx2.AsyncClient, order_id: str) -> httpx2.Response:
     body = json.dumps({"type": "invoice.paid", "data": {"order": order_id, "amount": 42}})
     id, now = "msg_1", str(int(time.time()))
     key = base64.b64decode(PAYMENTS_SECRET.removeprefix("whsec_"))
@@ -51,7 +51,7 @@ async def payment_provider(client: httpx.AsyncClient, order_id: str) -> httpx.Re
     return await client.post("/webhooks/payments", content=body, headers=headers)
 
 
-async def carrier(client: httpx.AsyncClient, order_id: str, key: bytes = CARRIER_KEY) -> httpx.Response:
+async def carrier(client: httpx2.AsyncClient, order_id: str, key: bytes = CARRIER_KEY) -> httpx2.Response:
     body = json.dumps({"status": "delivered", "order": order_id, "scan_id": "scan-9", "to": "Ann"}).encode()
     headers = {"x-signature": hmac.digest(key, body, "sha256").hex()}
     return await client.post("/webhooks/carrier", content=body, headers=headers)
@@ -59,7 +59,7 @@ async def carrier(client: httpx.AsyncClient, order_id: str, key: bytes = CARRIER
 
 async def main() -> None:
     app = App(":memory:", workflows=WORKFLOWS, webhooks=WEBHOOKS)
-    async with app, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+    async with app, httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://shop") as client:
         handle = await app.start_workflow(fulfil, "ORD-1")
         print("a stranger is answered", (await carrier(client, "ORD-1", b"a guess")).status_code)
         print("the payment provider is answered", (await payment_provider(client, "ORD-1")).status_code)

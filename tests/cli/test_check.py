@@ -69,6 +69,7 @@ def inside(imports: str, body: str) -> list[Problem]:
         ("import requests", "requests.get('http://x').json()", "io", "an activity"),
         ("import httpx", "async with httpx.AsyncClient() as c:\n    await c.get('http://x')", "io", "an activity"),
         ("import httpx\nclient = httpx.Client()", "client.get('http://x')", "io", "an activity"),
+        ("import httpx2", "async with httpx2.AsyncClient() as c:\n    await c.get('http://x')", "io", "an activity"),
         ("import aiohttp", "aiohttp.ClientSession()", "io", "an activity"),
         ("import urllib.request", "urllib.request.urlopen('http://x')", "io", "an activity"),
         ("from urllib import request", "request.urlopen('http://x')", "io", "an activity"),

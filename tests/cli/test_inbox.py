@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner, Result
 
@@ -93,8 +93,8 @@ def test_the_same_from_a_server(db: str) -> None:
 async def test_over_http(db: str) -> None:
     await leave(db)
     async with App(db, worker=False) as app:
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             first = (await client.get("/api/inbox", params={"limit": 1})).json()
             second = (await client.get("/api/inbox", params={"cursor": first["cursor"]})).json()
             described = (await client.get("/openapi.json")).json()

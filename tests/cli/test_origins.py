@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from click.testing import CliRunner
 
 from romancy import App, Client, HTTPOptions, Retention, Schedule, WorkflowContext, sleep, wait_event, workflow
@@ -40,15 +40,15 @@ def call(*words: str) -> str:
 
 async def page(db: str, id: str) -> str:
     async with App(db, worker=False, http=HTTPOptions(open=True)) as app:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as visitor:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as visitor:
             return (await visitor.get(f"/viewer/instances/{id}")).text
 
 
 async def cut_at_server(db: str, id: str) -> datetime | None:
     """What `why --url` knows about removed events."""
     async with App(db, worker=False, http=HTTPOptions(open=True)) as app:
-        async with Client("http://localhost", transport=httpx.ASGITransport(app), retry_for=0) as client:
+        async with Client("http://localhost", transport=httpx2.ASGITransport(app), retry_for=0) as client:
             [reason] = (await ServerTarget(client).standing(id)).reasons
             return reason.wait.cut_at
 

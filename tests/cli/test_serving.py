@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.helpers import eventually
@@ -48,7 +48,7 @@ class Served:
     def __init__(self, process: subprocess.Popen[str], lines: list[str]) -> None:
         self.process, self.lines = process, lines
         self.url = re.search(r"serves (http://\S+)", lines[-1])[1]  # type: ignore[index]
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx2.Client(base_url=self.url, timeout=30)
 
     def has_begun(self) -> None:
         """Returns when the server has read what was sent on other connections: it reads them all before it answers."""
@@ -83,7 +83,7 @@ def serving(*words: str, **env: str) -> Iterator[Served]:
                 process.kill()
 
 
-def send(client: httpx.Client, id: str, **options: Any) -> httpx.Response:
+def send(client: httpx2.Client, id: str, **options: Any) -> httpx2.Response:
     event = {"specversion": "1.0", "id": id, "source": "test", "type": "t"}
     return client.post("/", content=json.dumps(event), headers=CE, **options)
 
@@ -122,9 +122,9 @@ def test_an_app_gives_its_settings_and_database(folder: Path) -> None:
 def test_tokens_of_the_environment_let_it_listen_everywhere(folder: Path) -> None:
     with serving("shop", "--host", "0.0.0.0", ROMANCY_TOKENS="events:one two") as served:
         url = served.url.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{url}/api/instances").status_code == 401
-        assert httpx.get(f"{url}/api/instances", headers={"authorization": "Bearer one"}).status_code == 403
-        assert httpx.get(f"{url}/api/instances", headers={"authorization": "Bearer two"}).status_code == 200
+        assert httpx2.get(f"{url}/api/instances").status_code == 401
+        assert httpx2.get(f"{url}/api/instances", headers={"authorization": "Bearer one"}).status_code == 403
+        assert httpx2.get(f"{url}/api/instances", headers={"authorization": "Bearer two"}).status_code == 200
 
 
 def test_without_tokens_it_listens_on_this_machine_only(refused, folder: Path, monkeypatch: Any) -> None:
@@ -161,11 +161,11 @@ def test_stopped_under_load_every_event_that_was_acknowledged_is_stored(folder: 
         begun = threading.Event()
 
         def load(name: int) -> None:
-            with httpx.Client(base_url=served.url, timeout=20) as client:
+            with httpx2.Client(base_url=served.url, timeout=20) as client:
                 for n in range(100_000):
                     try:
                         answer = send(client, f"{name}-{n}")
-                    except httpx.TransportError:  # the server has closed the connection or is gone
+                    except httpx2.TransportError:  # the server has closed the connection or is gone
                         return
                     if answer.status_code != 202:
                         assert answer.status_code == 503
@@ -251,8 +251,8 @@ def test_reload(folder: Path) -> None:
 
             def workflows() -> list[str]:
                 try:
-                    answer = httpx.get(f"http://127.0.0.1:{port}/api/workflows")
-                except httpx.TransportError:
+                    answer = httpx2.get(f"http://127.0.0.1:{port}/api/workflows")
+                except httpx2.TransportError:
                     return []
                 return [item["name"] for item in answer.json().get("items", [])]
 
@@ -281,7 +281,7 @@ def test_the_viewer_alone_says_where_it_is_and_that_it_shows(folder: Path, datab
             pattern = r"romancy serves the viewer of romancy\.db at (http://\S+/viewer/) \(from this machine only\)"
             found = re.search(pattern, shows)
             assert found, shows
-            assert httpx.get(found[1]).status_code == 200
+            assert httpx2.get(found[1]).status_code == 200
         finally:
             process.terminate()
             process.wait(30)

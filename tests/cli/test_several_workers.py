@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Database
@@ -123,7 +123,7 @@ def app(folder: Path) -> Path:
 
 def start(url: str, seconds: float, id: str) -> None:
     body = {"args": [seconds], "instance_id": id}
-    assert httpx.post(f"{url}/api/workflows/slow/start", json=body, timeout=30).status_code == 201
+    assert httpx2.post(f"{url}/api/workflows/slow/start", json=body, timeout=30).status_code == 201
 
 
 def outcome(id: str) -> Any:
@@ -194,7 +194,7 @@ def test_requests_on_one_port_reach_all_workers_and_they_finish_their_work(app: 
         def have_all_answered() -> bool:
             id = str(next(numbers))
             start(url, 0, id)  # each with a connection of its own
-            answer = httpx.get(f"{url}/api/instances/{id}/result", params={"timeout": 20}, timeout=30)
+            answer = httpx2.get(f"{url}/api/instances/{id}/result", params={"timeout": 20}, timeout=30)
             answered.add(answer.json()["output"])
             return answered == workers
 
@@ -205,8 +205,8 @@ def test_requests_on_one_port_reach_all_workers_and_they_finish_their_work(app: 
         assert "Traceback" not in log
         assert log.count("stopping: running work is finished or handed back") == 2
     assert outcome("late") in workers
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(url)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(url)
 
 
 # --- plays ----------------------------------------------------------------------------------------------------------
@@ -223,8 +223,8 @@ def test_workers_are_killed_and_no_event_is_lost(app: Path, schema: str, kind: s
         n = 0
         while not done.is_set():
             event = {"specversion": "1.0", "id": f"{name}-{n}", "source": "test", "type": "order", "data": {}}
-            with suppress(httpx.TransportError):  # its worker was killed: send it again
-                if httpx.post(url, content=json.dumps(event), headers=CE, timeout=30).status_code == 202:
+            with suppress(httpx2.TransportError):  # its worker was killed: send it again
+                if httpx2.post(url, content=json.dumps(event), headers=CE, timeout=30).status_code == 202:
                     accepted.append(event["id"])
                     n += 1
 
@@ -310,7 +310,7 @@ def test_one_that_can_no_longer_start_is_tried_again_while_the_others_work(app: 
         os.kill(first, signal.SIGKILL)
         group.logged("worker 1 was killed by SIGKILL; starting it again in 0.1 s")
         group.logged("worker 1 exited with code 1; starting it again in 0.2 s")
-        assert httpx.get(f"{url}/health/ready", timeout=30).status_code == 200
+        assert httpx2.get(f"{url}/health/ready", timeout=30).status_code == 200
         (app / "tiny.py").write_text(APP)
         group.logged(r"romancy\[1\]: romancy works on romancy.db", 2)
         group.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -26,9 +26,9 @@ async def add(ctx: WorkflowContext, a: int, b: int = 2) -> int:
 
 
 async def _post(asgi: Any, body: Any = None, path: str = "/mcp", peer: str = "127.0.0.1", **headers: str) -> Any:
-    transport = httpx.ASGITransport(asgi, client=(peer, 1))
+    transport = httpx2.ASGITransport(asgi, client=(peer, 1))
     raw = body if isinstance(body, bytes) else json.dumps(LIST if body is None else body).encode()
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         return await http.post(path, content=raw, headers={**ACCEPT, **headers})
 
 
@@ -117,7 +117,7 @@ async def test_an_app_that_does_not_run_says_so() -> None:
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
 async def test_no_stream_is_held_open_in_which_nothing_would_come(version: str) -> None:
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": version}
-    async with served(tools(App(":memory:", workflows=[add]), [add])) as url, httpx.AsyncClient(timeout=3) as http:
+    async with served(tools(App(":memory:", workflows=[add]), [add])) as url, httpx2.AsyncClient(timeout=3) as http:
         for method in ("GET", "DELETE"):
             answer = await http.request(method, f"{url}/mcp", headers=headers)
             assert (answer.status_code, answer.headers["allow"]) == (405, "POST")

@@ -7,7 +7,7 @@ import os
 import random
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Database
@@ -23,7 +23,7 @@ INTERVIEWS = 30 if THOROUGH else 6
 class People:
     """Ann, Bob and Cy: they open links as they find them, and answer twice, each time with something else."""
 
-    def __init__(self, folder: Path, browser: httpx.AsyncClient, luck: random.Random) -> None:
+    def __init__(self, folder: Path, browser: httpx2.AsyncClient, luck: random.Random) -> None:
         self._folder, self._browser, self._luck = folder, browser, luck
         self._seen: set[str] = set()
         self.thanked: set[str] = set()
@@ -48,7 +48,7 @@ async def test_every_question_is_decided_by_its_own_answers(place: tuple[str, st
     app = App(Database(url, schema=schema or None), worker=False, public_url=URL, signing_keys=[KEY])
     workers = [spawn("tests.crash.asking_worker", url, schema, str(folder)) for _ in range(2)]
     try:
-        async with app, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
+        async with app, httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=URL) as browser:
             people = People(folder, browser, luck)
             ids = [f"i{n}" for n in range(INTERVIEWS)]
             for id in ids:

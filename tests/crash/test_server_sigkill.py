@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.helpers import eventually
@@ -98,7 +98,7 @@ class Answered:
             await reached.wait()
 
 
-async def post(client: httpx.AsyncClient, served: Served, key: str, id: str, answered: Answered) -> None:
+async def post(client: httpx2.AsyncClient, served: Served, key: str, id: str, answered: Answered) -> None:
     """Send until it is acknowledged, as a careful sender does: the same id every time."""
     event = {"specversion": "1.0", "id": id, "source": "load", "type": "item", "data": {"key": key}}
     while True:
@@ -106,7 +106,7 @@ async def post(client: httpx.AsyncClient, served: Served, key: str, id: str, ans
             answer = await client.post(
                 f"{served.url}/", json=event, headers={"content-type": "application/cloudevents+json"}
             )
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             await asyncio.sleep(0.05)  # the server is down: nothing was answered
             continue
         if answer.status_code == 202:
@@ -119,7 +119,7 @@ async def post(client: httpx.AsyncClient, served: Served, key: str, id: str, ans
 @pytest.mark.slow
 async def test_every_acknowledged_event_is_delivered_exactly_once(served: Served) -> None:
     answered = Answered()
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with httpx2.AsyncClient(timeout=10) as client:
         for c in range(COLLECTORS):
             body = {"args": [f"k{c}", EACH], "instance_id": f"c{c}"}
             assert (await client.post(f"{served.url}/api/workflows/collect/start", json=body)).status_code == 201
@@ -145,7 +145,7 @@ async def test_every_acknowledged_event_is_delivered_exactly_once(served: Served
     assert set(noted) == answered.ids, "activities ran for every event (at least once each)"
 
 
-async def assert_stored(client: httpx.AsyncClient, served: Served, known: set[str]) -> None:
+async def assert_stored(client: httpx2.AsyncClient, served: Served, known: set[str]) -> None:
     stored: set[str] = set()
     cursor = None
     while True:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from email.message import Message
 
-import httpx
+import httpx2
 import pytest
 
 from examples.asking_people import BOSS, CLERK, refund
@@ -74,7 +74,7 @@ async def test_a_reminder_an_escalation_and_an_answer(env: Environment, monkeypa
         await env.advance(timedelta(days=1))
         assert told(mails)[2:] == [(BOSS, "Nobody answers: a refund")]
         link = link_in(mails.mails[0])
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(env.app)) as browser:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(env.app)) as browser:
             assert (await browser.get(link)).status_code == 200, "the first link still works"
             assert (await browser.post(link, data={"approved": "false", "note": "no"})).status_code == 303
         assert await handle.result() == f"refused by {CLERK}"

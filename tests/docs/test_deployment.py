@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -112,8 +112,8 @@ async def test_probes_and_metrics_are_answered() -> None:
     assert paths == {"/health/live", "/health/ready"}
     query = yaml.safe_load((CHART / "values.yaml").read_text())["keda"]["query"]
     async with App(":memory:", workflows=[shop.order], worker=False) as app:
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for path in paths:
                 assert (await client.get(path)).status_code == 200
             shown = (await client.get("/metrics")).text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from tests import pg_server
@@ -52,7 +52,7 @@ def until(condition: Callable[[], Any]) -> Any:
     while True:
         try:
             found = condition()
-        except httpx.TransportError:
+        except httpx2.TransportError:
             found = None
         if found:
             return found
@@ -76,7 +76,7 @@ async def database() -> AsyncIterator[str]:
 def test_fastapi(database: str) -> None:
     port, folder = free_port(), EXAMPLES / "fastapi_shop"
     command = ["-m", "uvicorn", "shop:api", "--port", str(port), "--log-level", "warning"]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
         with running(command, folder, {"DATABASE_URL": database}) as server:
             until(lambda: client.get("/orders/0").status_code == 404)
             placed = client.post("/orders", json={"article": "book"})
@@ -99,7 +99,7 @@ def test_django(tmp_path: Path) -> None:
     )
     web = ["manage.py", "runserver", "--noreload", f"127.0.0.1:{port}"]
     with ExitStack() as stack:
-        client = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}"))
+        client = stack.enter_context(httpx2.Client(base_url=f"http://127.0.0.1:{port}"))
         stack.enter_context(running(web, folder, environ))
         until(lambda: client.get("/orders/0").status_code == 404)
         placed = client.post("/orders", json={"article": "book"})

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Client, HTTPOptions, Queue, QueueWait, Rate, WorkflowContext, wait_event, workflow
@@ -120,11 +120,11 @@ async def test_nothing_holds_it_until_a_worker_comes(db: str) -> None:
 
 
 @asynccontextmanager
-async def visiting(app: App) -> AsyncGenerator[tuple[Client, httpx.AsyncClient]]:
-    transport = httpx.ASGITransport(app)
+async def visiting(app: App) -> AsyncGenerator[tuple[Client, httpx2.AsyncClient]]:
+    transport = httpx2.ASGITransport(app)
     async with (
         Client("http://localhost", transport=transport, retry_for=0) as client,
-        httpx.AsyncClient(transport=transport, base_url="http://localhost") as visitor,
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as visitor,
     ):
         yield client, visitor
 

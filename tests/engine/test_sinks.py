@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import (
@@ -115,7 +115,7 @@ async def test_nothing_that_came_from_outside_is_passed_on(db: str) -> None:
     sink = Recorder(types="*")
     hook = Webhook("crm", verify=lambda request: True, to_event=lambda request: Event("crm.x", "crm", id="hooked"))
     app = App(db, sinks=[sink], webhooks=[hook])
-    async with app, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
+    async with app, httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://app") as client:
         for n in range(2):
             headers = {"ce-specversion": "1.0", "ce-id": f"in-{n}", "ce-source": "x", "ce-type": "order.paid"}
             assert (await client.post("/", headers=headers)).status_code == 202

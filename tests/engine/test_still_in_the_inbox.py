@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, InstanceNotFound, NotRetryable, WorkerOptions, WorkflowContext, wait_event, workflow
@@ -77,8 +77,8 @@ async def test_a_pending_handle_finds_it(app: App) -> None:
 
 
 async def test_over_http(app: App) -> None:
-    transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for number, path in enumerate(("", "/history", "/result")):
             await left(app, f"h{number}")
             assert (await client.get(f"/api/instances/h{number}{path}")).status_code == 200

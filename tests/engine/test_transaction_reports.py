@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 
 from romancy import (
     NO_RETRY,
@@ -51,7 +51,7 @@ async def test_one_that_runs_and_one_that_waits_for_it(db: str) -> None:
         slots = [wait.slot for wait in (await app.get_instance("order")).waits]
         assert "runs in one transaction with its result, since" in str(slots[0])
         assert slots[1] == "waits for a transaction: max_transactions=1 are open"
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as visitor:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as visitor:
             running = (await visitor.get("/viewer/instances/order")).text
             gate.set()
             await handle.result(timeout=10)
@@ -112,10 +112,10 @@ async def test_the_history_says_what_was_transactional_without_the_code(db: str)
         assert await handle.status() == "failed"
     async with App(db, workflows=[unrelated], http=HTTPOptions(open=True)) as app:
         assert [(entry.kind, entry.transactional) for entry in await app.get_history("order")] == MARKED
-        transport = httpx.ASGITransport(app)
+        transport = httpx2.ASGITransport(app)
         async with Client("http://localhost", transport=transport, retry_for=0) as client:
             assert [(entry.kind, entry.transactional) for entry in await client.get_history("order")] == MARKED
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as visitor:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as visitor:
             page = (await visitor.get("/viewer/instances/order")).text
     assert page.count(">in one transaction</span>") == 1
     assert page.count(">rolled back</span>") == 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import (
@@ -103,7 +103,7 @@ class Live:
         self.bound = listen("127.0.0.1", 0)
         self.port: int = self.bound.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx2.Client(base_url=self.url, timeout=30)
         self.started = threading.Event()
         self.server: serving.Server | None = None
         self.thread = threading.Thread(target=lambda: asyncio.run(self._main()))
@@ -133,7 +133,7 @@ class Live:
         self.loop.call_soon_threadsafe(self.face.drain)
         eventually(lambda: self.face.is_stopping, 20)
 
-    def send(self, *args: Any, **more: Any) -> httpx.Response:
+    def send(self, *args: Any, **more: Any) -> httpx2.Response:
         return self.client.post("/", content=json.dumps(event(*args, **more)), headers=CE)
 
     def start(self, name: str, *args: Any, id: str | None = None, **kwargs: Any) -> str:
@@ -187,7 +187,7 @@ def live(serve: Callable[..., Live]) -> Live:
     return serve()
 
 
-def assert_error(answer: httpx.Response, status: int, kind: str | None = None) -> dict[str, Any]:
+def assert_error(answer: httpx2.Response, status: int, kind: str | None = None) -> dict[str, Any]:
     """An error in the shape all errors have."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"

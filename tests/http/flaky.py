@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-import httpx
+import httpx2
 
 LOST = "lost"
 """The request is handed on and processed; then the connection is reset instead of answering."""
@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         if step != RESET:
             url = self.server.upstream + self.path
             # Nothing here speaks TLS; reading the certificates of all the world for each request would take long.
-            answer = httpx.request(self.command, url, content=body, headers=headers, verify=False)
+            answer = httpx2.request(self.command, url, content=body, headers=headers, verify=False)
             if step is None:
                 self._answer(answer.status_code, answer.content, dict(answer.headers))
                 return

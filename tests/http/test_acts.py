@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -47,15 +47,15 @@ def live(serve: Serve) -> Live:
     return serve(tokens=tokens, webhooks=webhooks, workflows=[*WORKFLOWS, refund])
 
 
-def by(live: Live, secret: str) -> httpx.Client:
-    return httpx.Client(base_url=live.url, headers={"authorization": f"Bearer {secret}"}, timeout=30)
+def by(live: Live, secret: str) -> httpx2.Client:
+    return httpx2.Client(base_url=live.url, headers={"authorization": f"Bearer {secret}"}, timeout=30)
 
 
-def start(http: httpx.Client, id: str, name: str = "nap") -> None:
+def start(http: httpx2.Client, id: str, name: str = "nap") -> None:
     assert http.post(f"/api/workflows/{name}/start", json={"instance_id": id}).status_code in (200, 201)
 
 
-def acts(http: httpx.Client, id: str) -> list[tuple[str, str]]:
+def acts(http: httpx2.Client, id: str) -> list[tuple[str, str]]:
     return [(act["verb"], act["who"]) for act in http.get(f"/api/instances/{id}").json()["acts"]]
 
 
@@ -102,7 +102,7 @@ def test_who_sent_an_event(live: Live) -> None:
 
 
 def test_what_a_token_may_send(live: Live) -> None:
-    def send(content: Any, headers: dict[str, str] = CE) -> httpx.Response:
+    def send(content: Any, headers: dict[str, str] = CE) -> httpx2.Response:
         with by(live, BANK) as bank:
             return bank.post("/", content=json.dumps(content), headers=headers)
 
@@ -136,7 +136,7 @@ def test_answers(live: Live) -> None:
 
 
 def test_an_operator_who_is_logged_in(live: Live) -> None:
-    with by(live, ALICE) as alice, httpx.Client(base_url=live.url, timeout=30) as browser:
+    with by(live, ALICE) as alice, httpx2.Client(base_url=live.url, timeout=30) as browser:
         start(alice, "r", "refund")
         eventually(lambda: bool(alice.get("/api/questions").json()["items"]), 20)
         own = {"origin": live.url, "sec-fetch-site": "same-origin"}

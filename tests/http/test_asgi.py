@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 
@@ -65,7 +65,7 @@ async def test_a_web_process_starts_what_it_has_not_registered(tmp_path: Path) -
 
     async with (
         api.router.lifespan_context(api),
-        httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://test") as client,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(api), base_url="http://test") as client,
         App(tmp_path / "a.db", workflows=[pay]) as worker,
     ):
         assert (await client.post("/orders/o1")).json() is True
@@ -82,10 +82,10 @@ async def test_mounted_in_fastapi(tmp_path: Path) -> None:
     def own() -> str:
         return "mine"
 
-    transport = httpx.ASGITransport(api)
+    transport = httpx2.ASGITransport(api)
     async with (
         api.router.lifespan_context(api),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+        httpx2.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
         assert app.is_running
         assert (await client.get("/own")).json() == "mine"
@@ -135,7 +135,7 @@ async def test_without_raw_path_it_still_works(tmp_path: Path) -> None:
             scope.pop("raw_path")
             await app(scope, receive, send)
 
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(bare), base_url="http://test") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(bare), base_url="http://test") as client:
             await client.post("/api/workflows/nap/start", json={"instance_id": "a/b"})
             assert (await client.get("/api/instances/a%2Fb")).json()["instance_id"] == "a/b"
 
@@ -144,7 +144,7 @@ def test_importing_romancy_does_not_import_the_web() -> None:
     program = (
         "import sys, romancy\n"
         "romancy.App(':memory:')\n"
-        "print([m for m in sys.modules if m.startswith(('starlette', 'uvicorn', 'httpx', 'romancy.http'))])"
+        "print([m for m in sys.modules if m.startswith(('starlette', 'uvicorn', 'httpx2', 'httpx', 'romancy.http'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -153,7 +153,7 @@ def test_importing_romancy_does_not_import_the_web() -> None:
 def test_the_face_itself_needs_no_framework() -> None:
     program = (
         "import sys, romancy.http.asgi\n"
-        "print([m for m in sys.modules if m.partition('.')[0] in ('starlette', 'uvicorn', 'httpx')])"
+        "print([m for m in sys.modules if m.partition('.')[0] in ('starlette', 'uvicorn', 'httpx2', 'httpx')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

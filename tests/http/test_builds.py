@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -30,8 +30,8 @@ async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
         engine.exits.block(engine.residents["x"], NonDeterminismError("it differs"))
         with pytest.raises(WorkflowBlocked):
             await app.handle("x").result(timeout=30)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             page = (await client.get("/viewer/instances/x")).text
             assert "Could not be followed by build <bdi>&lt;v7&gt;</bdi>. A worker of another build tries it" in page
             assert (await client.get("/api/instances/x")).json()["builds"] == ["<v7>"]

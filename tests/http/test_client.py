@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Client, Receipt, WorkflowContext, workflow
@@ -158,8 +158,8 @@ async def test_cancel_and_resume_do_nothing_where_there_is_nothing_to_do(client:
 
 
 async def test_a_mounted_app_and_a_transport_of_ones_own() -> None:
-    class Mounted(httpx.ASGITransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    class Mounted(httpx2.ASGITransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             self.root_path = "/romancy"
             return await super().handle_async_request(request)
 
@@ -168,6 +168,15 @@ async def test_a_mounted_app_and_a_transport_of_ones_own() -> None:
             assert (await client.send_event("a", "b")).duplicate is False
             handle = await client.start_workflow(buy, Order("tea"))
             assert await handle.result(timeout=10) == "1 tea"
+
+
+def test_a_transport_of_another_library_is_refused() -> None:
+    class ASGITransport:
+        """Such as the one of httpx, whose classes are not those of its successor."""
+
+    for client in (Client, SyncClient):
+        with pytest.raises(TypeError, match=r"transport must be an httpx2\.AsyncBaseTransport, not .*ASGITransport"):
+            client("http://shop", transport=ASGITransport())  # pyright: ignore[reportArgumentType]
 
 
 async def test_many_at_once_take_turns_while_results_are_waited_for(client: Client) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import Client, Overloaded, ServerUnreachable, StorageError, UnexpectedAnswer
@@ -194,8 +194,8 @@ def server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 def is_up(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health/ready").status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"http://127.0.0.1:{port}/health/ready").status_code == 200
+    except httpx2.TransportError:
         return False
 
 

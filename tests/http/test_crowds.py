@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -128,9 +128,9 @@ def test_400_idle_connections_and_256_descriptors(tmp_path: Path) -> None:
             for _ in range(400):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
             for path, status in (("/health/live", 200), ("/health/ready", 200), ("/api/instances", 200)):
-                assert httpx.get(url[0] + path, headers=bearer(GOOD), timeout=10).status_code == status
+                assert httpx2.get(url[0] + path, headers=bearer(GOOD), timeout=10).status_code == status
             text = json.dumps(event())
-            assert httpx.post(url[0], content=text, headers={**CE, **bearer(GOOD)}, timeout=10).status_code == 202
+            assert httpx2.post(url[0], content=text, headers={**CE, **bearer(GOOD)}, timeout=10).status_code == 202
         finally:
             process.terminate()
             process.wait(30)
@@ -191,7 +191,7 @@ def test_events_a_minute(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         http=HTTPOptions(max_events_per_minute=30),
     )
 
-    def post(token: str, *events: Any) -> httpx.Response:
+    def post(token: str, *events: Any) -> httpx2.Response:
         return live.client.post("/", content=json.dumps(events), headers={**BATCH, **bearer(token)})
 
     assert post(GOOD, *(event(f"a{n}") for n in range(29))).status_code == 202

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import ActivityContext, Client, RetryPolicy, WorkflowContext, activity, emit, wait_event, workflow
@@ -47,7 +47,7 @@ def live(serve: Callable[..., Live]) -> Live:
 TOPIC = "numbers%2Fa%20b"
 
 
-def events(answer: httpx.Response, most: int | None = None) -> list[dict[str, Any]]:
+def events(answer: httpx2.Response, most: int | None = None) -> list[dict[str, Any]]:
     """The events of a stream, each with its fields."""
     found: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}

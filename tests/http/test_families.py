@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 
 from romancy import App, Client, HTTPOptions, WorkflowContext, wait_event, workflow
 from romancy.client.responses import to_instance, to_wait
@@ -26,13 +26,13 @@ async def parent(ctx: WorkflowContext) -> int:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[App, httpx.AsyncClient]]:
+async def serving() -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
     async with App(":memory:", workflows=[kid, parent], http=HTTPOptions(open=True)) as app:
         await app.start_workflow(parent, instance_id="p")
         await until(app, "p", "waiting_for_child")
         await until(app, "p/kid:1@2", "waiting_for_event")
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield app, client
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -125,10 +125,10 @@ def test_too_many_requests_at_once(serve: Any) -> None:
 def test_who_waits_for_a_result_takes_nobodys_place(serve: Any) -> None:
     live = serve(http=HTTPOptions(max_requests=2))
     live.start("nap", id="n")
-    found: list[httpx.Response] = []
+    found: list[httpx2.Response] = []
 
     def wait() -> None:
-        found.append(httpx.get(f"{live.url}/api/instances/n/result", params={"timeout": 30}, timeout=40))
+        found.append(httpx2.get(f"{live.url}/api/instances/n/result", params={"timeout": 30}, timeout=40))
 
     waiting = [threading.Thread(target=wait) for _ in range(2)]
     for thread in waiting:
@@ -168,8 +168,8 @@ def test_while_it_stops_nothing_new_is_begun(live: Live) -> None:
 
 
 async def test_an_app_that_was_not_started() -> None:
-    transport = httpx.ASGITransport(http_app(App(":memory:")))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    transport = httpx2.ASGITransport(http_app(App(":memory:")))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         assert_error(await client.post("/", content=b"x" * 100), 503, "AppNotRunning")
         assert_error(await client.get("/api/instances"), 503, "AppNotRunning")
         assert_error(await client.get("/health/ready"), 503, "AppNotRunning")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -51,12 +51,12 @@ async def plain(ctx: WorkflowContext) -> None: ...
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[App, Client, httpx.AsyncClient]]:
+async def serving() -> AsyncIterator[tuple[App, Client, httpx2.AsyncClient]]:
     async with App(":memory:", workflows=[job, plain], http=HTTPOptions(open=True)) as app:
-        transport = httpx.ASGITransport(app)
+        transport = httpx2.ASGITransport(app)
         async with (
             Client("http://localhost", transport=transport, retry_for=0) as client,
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as raw,
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as raw,
         ):
             await client.start_workflow(job.options(instance_id="j0"), "a")
             await until(app, "j0", "waiting_for_event")
@@ -201,8 +201,8 @@ async def test_all_of_many_queues_are_listed(tmp_path: Path) -> None:
     async with app:
         assert [queue.name for queue in await app.list_queues()] == names
         async with (
-            Client("http://localhost", transport=httpx.ASGITransport(app)) as client,
-            httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as raw,
+            Client("http://localhost", transport=httpx2.ASGITransport(app)) as client,
+            httpx2.AsyncClient(base_url="http://localhost", transport=httpx2.ASGITransport(app)) as raw,
         ):
             assert [queue.name for queue in await client.list_queues()] == names
             first = (await raw.get("/api/queues?limit=2")).json()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -51,10 +51,10 @@ def own_address() -> str:
         return probe.getsockname()[0]
 
 
-def asking(app: Any, client: tuple[str, int] | None = ("203.0.113.7", 4000), **more: Any) -> httpx.AsyncClient:
+def asking(app: Any, client: tuple[str, int] | None = ("203.0.113.7", 4000), **more: Any) -> httpx2.AsyncClient:
     """A client whose requests arrive from an address."""
-    transport = httpx.ASGITransport(app, client=client)  # pyright: ignore[reportArgumentType] - None is a Unix socket
-    return httpx.AsyncClient(transport=transport, base_url="http://shop.example", **more)
+    transport = httpx2.ASGITransport(app, client=client)  # pyright: ignore[reportArgumentType] - None is a Unix socket
+    return httpx2.AsyncClient(transport=transport, base_url="http://shop.example", **more)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def served(app: Any, host: str | None = "0.0.0.0", **options: Any) -> Iterator[u
 
 
 def ask_all(url: str) -> dict[tuple[str, str], int]:
-    with httpx.Client(base_url=url, timeout=20) as client:
+    with httpx2.Client(base_url=url, timeout=20) as client:
         return {(method, path): client.request(method, path).status_code for method, path in (*ROUTES, *UNKNOWN)}
 
 
@@ -96,33 +96,33 @@ def test_under_uvicorn_other_machines_get_nothing(tmp_path: Path, mount: bool) -
         elsewhere = f"http://{own_address()}:{server.port}{root}"  # type: ignore[attr-defined]
         here = f"http://127.0.0.1:{server.port}{root}"  # type: ignore[attr-defined]
         assert set(ask_all(elsewhere).values()) == {403}
-        refused = assert_error(httpx.post(f"{elsewhere}/", json=event(), headers=CE), 403, "Forbidden")
+        refused = assert_error(httpx2.post(f"{elsewhere}/", json=event(), headers=CE), 403, "Forbidden")
         assert f"came from {own_address()}" in refused["error"]
         assert "ROMANCY_TOKENS" in refused["error"]
         assert "HTTPOptions(open=True)" in refused["error"]
-        assert [httpx.get(elsewhere + path).status_code for path in HEALTH] == [200, 200]
-        assert httpx.post(f"{here}/", json=event(), headers=CE).status_code == 202
-        assert httpx.get(f"{here}/viewer/").status_code == 200
-        assert len(httpx.get(f"{here}/api/events").json()["items"]) == 1, "nothing came from elsewhere"
+        assert [httpx2.get(elsewhere + path).status_code for path in HEALTH] == [200, 200]
+        assert httpx2.post(f"{here}/", json=event(), headers=CE).status_code == 202
+        assert httpx2.get(f"{here}/viewer/").status_code == 200
+        assert len(httpx2.get(f"{here}/api/events").json()["items"]) == 1, "nothing came from elsewhere"
 
 
 def test_it_can_be_opened(tmp_path: Path) -> None:
     with served(App(tmp_path / "a.db", workflows=WORKFLOWS, http=HTTPOptions(open=True))) as server:
         elsewhere = f"http://{own_address()}:{server.port}"  # type: ignore[attr-defined]
-        assert httpx.post(f"{elsewhere}/", json=event(), headers=CE).status_code == 202
-        assert httpx.get(f"{elsewhere}/viewer/").status_code == 200
+        assert httpx2.post(f"{elsewhere}/", json=event(), headers=CE).status_code == 202
+        assert httpx2.get(f"{elsewhere}/viewer/").status_code == 200
         forwarded = {"x-forwarded-for": "203.0.113.7"}
-        assert httpx.get(f"{elsewhere}/api/instances", headers=forwarded).status_code == 200
+        assert httpx2.get(f"{elsewhere}/api/instances", headers=forwarded).status_code == 200
         evil = {"origin": "https://evil.example"}
-        assert_error(httpx.post(f"{elsewhere}/", json=event(), headers=CE | evil), 403)
+        assert_error(httpx2.post(f"{elsewhere}/", json=event(), headers=CE | evil), 403)
 
 
 def test_with_tokens_it_does_not_matter_where_a_request_comes_from(tmp_path: Path) -> None:
     with served(App(tmp_path / "a.db", tokens=["secret"])) as server:
         elsewhere = f"http://{own_address()}:{server.port}"  # type: ignore[attr-defined]
         bearer = {"authorization": "Bearer secret", "x-forwarded-for": "203.0.113.7"}
-        assert httpx.get(f"{elsewhere}/api/instances", headers=bearer).status_code == 200
-        assert httpx.get(f"{elsewhere}/api/instances").status_code == 401
+        assert httpx2.get(f"{elsewhere}/api/instances", headers=bearer).status_code == 200
+        assert httpx2.get(f"{elsewhere}/api/instances").status_code == 401
 
 
 def test_loopback_over_an_ipv6_socket(tmp_path: Path) -> None:
@@ -132,17 +132,17 @@ def test_loopback_over_an_ipv6_socket(tmp_path: Path) -> None:
     except (OSError, ValueError):
         pytest.skip("no IPv6 here")
     with served(App(tmp_path / "a.db"), "::") as server:
-        assert httpx.get(f"http://127.0.0.1:{server.port}/api/instances").status_code == 200  # type: ignore[attr-defined]
-        assert httpx.get(f"http://[::1]:{server.port}/api/instances").status_code == 200  # type: ignore[attr-defined]
+        assert httpx2.get(f"http://127.0.0.1:{server.port}/api/instances").status_code == 200  # type: ignore[attr-defined]
+        assert httpx2.get(f"http://[::1]:{server.port}/api/instances").status_code == 200  # type: ignore[attr-defined]
         mapped = f"http://{own_address()}:{server.port}/api/instances"  # type: ignore[attr-defined]
-        assert_error(httpx.get(mapped), 403)
+        assert_error(httpx2.get(mapped), 403)
 
 
 def test_a_unix_socket_is_not_loopback(tmp_path: Path) -> None:
     """At its other end there is nearly always a proxy, and not every proxy says that it is one."""
     path = str(tmp_path / "s")
     for app, status in ((App(tmp_path / "a.db"), 403), (App(tmp_path / "b.db", http=HTTPOptions(open=True)), 200)):
-        with served(app, None, uds=path), httpx.Client(transport=httpx.HTTPTransport(uds=path)) as client:
+        with served(app, None, uds=path), httpx2.Client(transport=httpx2.HTTPTransport(uds=path)) as client:
             answer = client.get("http://localhost/api/instances")
             assert answer.status_code == status, answer.text
             assert status == 200 or "Unix socket" in answer.text
@@ -170,11 +170,11 @@ def test_what_a_proxy_passes_on_does_not_come_from_this_machine(tmp_path: Path) 
     with served(App(tmp_path / "a.db"), "127.0.0.1") as server:
         url = f"http://127.0.0.1:{server.port}"  # type: ignore[attr-defined]
         for header, value in [(name, value) for name in FORWARDED for value in ("203.0.113.7", "127.0.0.1", "")]:
-            refused = assert_error(httpx.get(f"{url}/api/instances", headers={header: value}), 403, "Forbidden")
+            refused = assert_error(httpx2.get(f"{url}/api/instances", headers={header: value}), 403, "Forbidden")
             said = refused["error"]
             assert header in said or (value and f"came from {value}" in said), "uvicorn believes some of them"
-        assert httpx.get(f"{url}/health/live", headers={"x-forwarded-for": "203.0.113.7"}).status_code == 200
-        assert httpx.get(f"{url}/api/instances").status_code == 200
+        assert httpx2.get(f"{url}/health/live", headers={"x-forwarded-for": "203.0.113.7"}).status_code == 200
+        assert httpx2.get(f"{url}/api/instances").status_code == 200
 
 
 @pytest.mark.parametrize(

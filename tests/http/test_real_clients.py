@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from cloudevents.core.bindings import http
 from cloudevents.core.formats.json import JSONFormat
@@ -39,7 +39,7 @@ def test_the_python_library_delivers(live: Live, mode: str) -> None:
     event = CloudEvent(attributes={**attributes, "datacontenttype": "application/json"}, data={"amount": 9.5})
     write = http.to_binary if mode == "binary" else http.to_structured
     message = write(event, JSONFormat())
-    answer = httpx.post(live.url, headers=message.headers, content=message.body)
+    answer = httpx2.post(live.url, headers=message.headers, content=message.body)
     assert (answer.status_code, answer.json()["delivered"]) == (202, 1)
     assert live.result("one")["output"] == 9.5
     [stored] = live.client.get("/api/events").json()["items"]

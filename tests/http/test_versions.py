@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 
 from romancy import App, Client, WorkflowContext, workflow
 
@@ -19,7 +19,7 @@ async def second(ctx: WorkflowContext) -> int:
 
 async def test_versions_over_http() -> None:
     app = App(":memory:", workflows=[first, second], tokens=["secret"])
-    transport = httpx.ASGITransport(app)
+    transport = httpx2.ASGITransport(app)
     async with app, Client("http://test", token="secret", transport=transport) as client:
         assert await client.list_workflows() == ["payment", "payment@2"]
         results: dict[str, int] = {}
@@ -33,7 +33,7 @@ async def test_versions_over_http() -> None:
         assert len(found) == 4
         assert (await client.get_instance("payment")).version == 2
         assert [item.version for item in (await client.list_instances(workflow="payment@1")).items] == [1]
-    async with app, httpx.AsyncClient(base_url="http://test", transport=transport) as browser:
+    async with app, httpx2.AsyncClient(base_url="http://test", transport=transport) as browser:
         handle = await app.start_workflow("payment", instance_id="seen")
         await handle.result(10)
         headers = {"authorization": "Bearer secret"}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import Client, InvalidInput, WorkflowContext, sync, wait_event, workflow
@@ -127,7 +127,7 @@ async def test_there_is_no_view_yet(serve: Any) -> None:
 def test_an_older_server_sends_neither(shown: Live) -> None:
     item = shown.client.get("/api/instances/a").json()
     del item["view"], item["attributes"]
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=item))
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=item))
     with sync.Client("http://older", transport=transport) as client:  # type: ignore[arg-type]
         found = client.get_instance("a")
     assert (found.view, found.attributes) == (None, {})

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -55,12 +55,12 @@ async def retrying(app: App, id: str) -> None:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[App, Client, httpx.AsyncClient]]:
+async def serving() -> AsyncIterator[tuple[App, Client, httpx2.AsyncClient]]:
     async with App(":memory:", workflows=[calling], http=HTTPOptions(open=True)) as app:
-        transport = httpx.ASGITransport(app)
+        transport = httpx2.ASGITransport(app)
         async with (
             Client("http://localhost", transport=transport, retry_for=0) as client,
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as raw,
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as raw,
         ):
             yield app, client, raw
 

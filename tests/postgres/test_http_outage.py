@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Database, WorkerOptions
@@ -50,7 +50,7 @@ def serve() -> Iterator[Callable[..., Live]]:
         live.stop()
 
 
-def in_time(ask: Callable[[], httpx.Response], within: float = LIMIT) -> httpx.Response:
+def in_time(ask: Callable[[], httpx2.Response], within: float = LIMIT) -> httpx2.Response:
     """An answer, given soon enough: the database's time, and a little for a busy machine."""
     begun = time.monotonic()
     answer = ask()

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -61,8 +61,8 @@ def test_people_see_them_for_each_step_and_in_all(tmp_path: Path) -> None:
         async with App(database, workflows=[thinking], http=HTTPOptions(open=True)) as app:
             handle = await app.start_workflow(thinking.options(instance_id="t"))
             await handle.result(timeout=10)
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost/viewer") as client:
+            transport = httpx2.ASGITransport(app)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/viewer") as client:
                 return (await client.get("/instances/t")).text
 
     page = asyncio.run(run())

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from pydantic import BaseModel, field_validator
@@ -165,7 +165,7 @@ def test_two_answers_of_one_person_at_the_same_time(live: Live) -> None:
     told: list[str] = []
 
     def send(approved: str) -> None:
-        with httpx.Client(base_url=live.url, timeout=30) as client:
+        with httpx2.Client(base_url=live.url, timeout=30) as client:
             answer = client.post(path(), data={**GOOD, "approved": approved})
             told.append("stored" if answer.status_code == 303 else "first" if "first answer" in answer.text else "?")
 
@@ -197,7 +197,7 @@ async def even(ctx: WorkflowContext) -> int:
     return (await question.answer()).data.number
 
 
-def eventually(live: Live, text: str) -> httpx.Response:
+def eventually(live: Live, text: str) -> httpx2.Response:
     deadline = time.monotonic() + 20
     while text not in (answer := live.client.get(path())).text:
         assert time.monotonic() < deadline, answer.text

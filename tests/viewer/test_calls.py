@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import ActivityContext, App, HTTPOptions, RetryPolicy, WorkflowContext, activity, workflow
@@ -95,7 +95,7 @@ async def test_the_page_of_an_instance_that_runs_and_retries() -> None:
                 await watcher.changed.wait()
                 watcher.take()
         app._runtime.engine.changes.leave(watcher)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             page = (await client.get("/viewer/instances/b")).text
         await app.cancel_workflow("b")
     assert {op: (call.attempt, call.state, call.input) for op, call in detail.calls.items()} == {
@@ -129,7 +129,7 @@ async def test_an_input_that_browsers_can_not_read_is_not_filled_in() -> None:
     async with App(":memory:", workflows=[scale], http=HTTPOptions(open=True)) as app:
         await app.start_workflow(scale, 2.5, "m", instance_id="plain")
         await app.start_workflow(scale, float("nan"), "m", instance_id="odd")
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             plain, odd = [(await client.get(f"/viewer/start/scale?again={id}")).text for id in ("plain", "odd")]
     assert "&#34;default&#34;: 2.5" in plain
     assert "NaN" not in odd

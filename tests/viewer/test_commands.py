@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> str:
 
 
 @contextmanager
-def viewing(*words: str, **env: str) -> Iterator[httpx.Client]:
+def viewing(*words: str, **env: str) -> Iterator[httpx2.Client]:
     command = [*ROMANCY, "viewer", "--port", "0", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENV | env)
     assert process.stderr is not None
@@ -51,7 +51,7 @@ def viewing(*words: str, **env: str) -> Iterator[httpx.Client]:
             line = process.stderr.readline()
             assert line, "it did not start"
             url = re.search(r"(http://[^/\s]+)", line)
-        with httpx.Client(base_url=url[1], timeout=20) as client:
+        with httpx2.Client(base_url=url[1], timeout=20) as client:
             yield client
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, HTTPOptions, WorkflowContext, start_workflow, wait_event, workflow
@@ -45,7 +45,7 @@ async def counter(ctx: WorkflowContext, total: int = 0) -> int:
 
 
 class Visitor:
-    def __init__(self, app: App, client: httpx.AsyncClient) -> None:
+    def __init__(self, app: App, client: httpx2.AsyncClient) -> None:
         self.app, self._client = app, client
 
     async def page(self, path: str) -> str:
@@ -58,8 +58,8 @@ class Visitor:
 async def visiting() -> AsyncIterator[Visitor]:
     known = [delivery, shipment, sender, counter]
     async with App(":memory:", workflows=known, http=HTTPOptions(open=True)) as app:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Visitor(app, client)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import NO_RETRY, ActivityContext, App, HTTPOptions, WorkflowContext, WorkflowFailed, activity, workflow
@@ -94,7 +94,7 @@ async def test_where_the_workflow_failed_is_marked(app: App) -> None:
 
 
 async def test_the_page_shows_both(app: App) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
         page = (await client.get("/viewer/instances/caught")).text
         answer = await client.get("/viewer/instances/caught/history.json")
         missing = await client.get("/viewer/instances/nothing/history.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, HTTPOptions, WorkflowContext, ask, wait_event, workflow
@@ -32,7 +32,7 @@ async def test_an_operator_is_told_that_another_was_first(monkeypatch: pytest.Mo
         await app.start_workflow(vote, instance_id="v")
         while not (await app.get_instance("v")).waits:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             [asked] = (await app.list_events(type="romancy.asked")).items
             page = f"/viewer/approvals/v?question={asked.event.subject}"
             monkeypatch.setattr(approvals, "_standings", late)

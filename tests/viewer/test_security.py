@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -119,7 +119,7 @@ def guarded(serve: Callable[..., Live]) -> Live:
     return live
 
 
-def login(live: Live, token: str = "secret-token", **more: Any) -> httpx.Response:
+def login(live: Live, token: str = "secret-token", **more: Any) -> httpx2.Response:
     headers = {"origin": live.url, "content-type": "application/x-www-form-urlencoded"}
     return live.client.post("/viewer/login", data={"token": token, **more}, headers=headers)
 
@@ -148,8 +148,8 @@ def test_on_https_the_cookie_is_for_https_only(guarded: Live) -> None:
     from romancy.app import http_app
 
     async def ask() -> Any:
-        transport = httpx.ASGITransport(http_app(guarded.app))
-        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
+        transport = httpx2.ASGITransport(http_app(guarded.app))
+        async with httpx2.AsyncClient(transport=transport, base_url="https://shop.example") as client:
             headers = {"origin": "https://shop.example"}
             return await client.post("/viewer/login", data={"token": "secret-token"}, headers=headers)
 

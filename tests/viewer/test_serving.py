@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -23,8 +23,8 @@ from tests.viewer.conftest import WORKFLOWS
 
 async def test_a_face_that_only_shows_refuses_to_act(tmp_path: Any) -> None:
     async with App(tmp_path / "x.db") as app:
-        transport = httpx.ASGITransport(http_app(app, ("read",)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(http_app(app, ("read",)))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/viewer/")).status_code == 200
             for path in ("/cancel/x", "/", "/api/workflows/x/start", "/api/instances/x/resume"):
                 answer = await client.post(path, json={})
@@ -35,8 +35,8 @@ async def test_a_face_that_only_shows_refuses_to_act(tmp_path: Any) -> None:
 async def test_below_a_path_every_link_keeps_it(tmp_path: Path) -> None:
     async with App(tmp_path / "x.db", workflows=WORKFLOWS) as app:
         await app.start_workflow("approval", "ada", instance_id="a/b c")
-        transport = httpx.ASGITransport(app, root_path="/shop")
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app, root_path="/shop")
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for path in ("/shop/viewer/", "/shop/viewer/waiting", "/shop/viewer/instances/a%2Fb%20c"):
                 answer = await client.get(path)
                 assert answer.status_code == 200
@@ -57,7 +57,7 @@ class Listening:
         self._live = live
 
     async def run(self) -> None:
-        async with httpx.AsyncClient(base_url=self._live.url, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=self._live.url, timeout=30) as client:
             async with client.stream("GET", "/api/stream") as answer:
                 assert answer.headers["content-type"] == "text/event-stream"
                 kind = ""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -27,11 +27,11 @@ class Browser:
     """Keeps cookies as browsers do, and says which page asks."""
 
     def __init__(self, app: Any, url: str = HTTP, origin: str | None = None, **scope: Any) -> None:
-        transport = httpx.ASGITransport(app, **scope)
-        self.client = httpx.AsyncClient(transport=transport, base_url=url)
+        transport = httpx2.ASGITransport(app, **scope)
+        self.client = httpx2.AsyncClient(transport=transport, base_url=url)
         self.client.headers["origin"] = origin or url
 
-    async def log_in(self, token: str = TOKEN, root: str = "", **fields: str) -> httpx.Response:
+    async def log_in(self, token: str = TOKEN, root: str = "", **fields: str) -> httpx2.Response:
         return await self.client.post(f"{root}/viewer/login", data={"token": token, **fields})
 
     async def sees(self, path: str = "/viewer/") -> int:
@@ -195,7 +195,7 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
 
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
-def flags(answer: httpx.Response) -> tuple[str, set[str]]:
+def flags(answer: httpx2.Response) -> tuple[str, set[str]]:
     name, *rest = answer.headers["set-cookie"].split("; ")
     return name.partition("=")[0], set(rest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 
 from romancy import NO_RETRY, ActivityContext, App, HTTPOptions, WorkerOptions, WorkflowContext, activity, workflow
 
@@ -25,7 +25,7 @@ async def test_one_that_waits_for_a_slot_says_so() -> None:
     async with App(":memory:", workflows=[prints], http=web, worker=WorkerOptions(grace=0), state=begun) as app:
         await app.start_workflow(prints.options(instance_id="book"))
         await asyncio.wait_for(begun.wait(), 10)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as visitor:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as visitor:
             page = (await visitor.get("/viewer/instances/book")).text
     assert page.count("waits for a free slot") == 1
     assert "waits for a free slot (1 of 1 of `&lt;print&gt;` run here)" in page

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -28,7 +28,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def page(app: App, path: str) -> str:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(http_app(app)), base_url="http://localhost") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(http_app(app)), base_url="http://localhost") as client:
         answer = await client.get(path)
     assert answer.status_code == 200, answer.text
     return answer.text

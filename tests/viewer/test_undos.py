@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import (
@@ -42,8 +42,8 @@ async def test_undos_are_linked_to_their_calls_and_cancelling_is_explained() -> 
         handle = await app.start_workflow(trip.options(instance_id="t"))
         with pytest.raises(WorkflowBlocked):
             await handle.result(timeout=30)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             page = (await client.get("/viewer/instances/t")).text
     assert page.count('<line class="link"') == 2
     assert page.count('class="op-row') == 2, "an undo has no row of its own"
@@ -68,8 +68,8 @@ async def test_undos_outside_of_the_block_are_named_even_after_a_cancellation() 
         handle = await app.start_workflow(nested.options(instance_id="t"))
         with pytest.raises(WorkflowBlocked):
             await handle.result(timeout=30)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             blocked = (await client.get("/viewer/instances/t")).text
             await app.cancel_workflow("t")
             cancelled = (await client.get("/viewer/instances/t")).text

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import Webhook
@@ -21,7 +21,7 @@ def hooks(*schemes: str, **more: Any) -> list[Webhook]:
     return [Webhook(s, scheme=s, secrets=[SECRETS.get(s, SECRET)], **more) for s in schemes]  # type: ignore[call-overload]
 
 
-def deliver(live: Live, delivery: Delivery, **changes: Any) -> httpx.Response:
+def deliver(live: Live, delivery: Delivery, **changes: Any) -> httpx2.Response:
     headers = {**delivery.headers, **changes.pop("headers", {})}
     body = changes.pop("body", delivery.body)
     return live.client.post(f"/webhooks/{delivery.scheme}", content=body, headers=headers)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App
@@ -109,7 +109,7 @@ def test_a_body_that_twilio_signs_by_its_hash_is_no_form(live: Live) -> None:
 async def test_a_malformed_host_is_only_refused(host: str) -> None:
     delivery = made.twilio("http://shop/webhooks/twilio")
     async with App(":memory:", webhooks=hooks("twilio")) as app:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://shop") as client:
             for path in ("/webhooks/twilio", "/webhooks/twilio?bodySHA256=00"):
                 headers = {**delivery.headers, "host": host}
                 answer = await client.post(path, content=delivery.body, headers=headers)

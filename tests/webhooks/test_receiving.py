@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, Event, HTTPOptions, Webhook, WorkflowContext, wait_event, workflow
@@ -199,8 +199,8 @@ def test_each_webhook_has_its_turn_in_the_log(live: Live, caplog: pytest.LogCapt
 async def test_unknown_ones_and_other_methods(tokens: list[str]) -> None:
     """The address is no secret, so other machines are told as well what is wrong."""
     async with App(":memory:", webhooks=hooks("stripe"), tokens=tokens) as app:
-        transport = httpx.ASGITransport(app, client=("203.0.113.7", 4000))
-        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
+        transport = httpx2.ASGITransport(app, client=("203.0.113.7", 4000))
+        async with httpx2.AsyncClient(transport=transport, base_url="https://shop.example") as client:
             assert_error(await client.post("/webhooks/paypal", content=b"{}"), 404, "NotFound")
             answer = await client.get("/webhooks/stripe")
             assert_error(answer, 405, "MethodNotAllowed")
@@ -269,8 +269,8 @@ def test_tokens_are_for_others(serve: Serve) -> None:
 
 async def test_other_machines_are_answered() -> None:
     async with App(":memory:", webhooks=hooks("stripe")) as app:
-        transport = httpx.ASGITransport(app, client=("203.0.113.7", 4000))
-        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as client:
+        transport = httpx2.ASGITransport(app, client=("203.0.113.7", 4000))
+        async with httpx2.AsyncClient(transport=transport, base_url="https://shop.example") as client:
             delivery = made.stripe()
             answer = await client.post("/webhooks/stripe", content=delivery.body, headers=delivery.headers)
             assert answer.status_code == 200
@@ -353,7 +353,7 @@ async def test_a_database_that_is_slow_does_not_outlast_slacks_patience(monkeypa
             await asyncio.sleep(3600)
 
         monkeypatch.setattr(engine, "accept_all", never)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
             delivery = made.slack()
             answer = await client.post("/webhooks/slack", content=delivery.body, headers=delivery.headers)
         assert "within 2.5 s" in assert_error(answer, 503)["error"]

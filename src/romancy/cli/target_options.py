@@ -56,7 +56,7 @@ class TargetOptions:
         return answer
 
     async def _on_server(self, url: str, work: Callable[[Target], Awaitable[T]]) -> T:
-        from romancy.cli.server_target import ServerTarget  # imported lazily: httpx is slow to import
+        from romancy.cli.server_target import ServerTarget  # imported lazily: httpx2 is slow to import
         from romancy.client import Client
 
         try:

@@ -45,7 +45,7 @@ from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from romancy.client.wire import Call, Reply
 
@@ -66,7 +66,7 @@ class Client(OutsideVerbs):
 
     `url` defaults to the environment variable ROMANCY_URL, then to http://localhost:8001; `token` to ROMANCY_TOKEN.
     Temporary failures (no connection, 429, 503) are retried for `retry_for` seconds (0: never). Retries do nothing
-    twice. One attempt takes at most `timeout`. `transport` is passed to httpx, for example for custom TLS or a proxy.
+    twice. One attempt takes at most `timeout`. `transport` is passed to httpx2, for example for custom TLS or a proxy.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Client(OutsideVerbs):
         token: str | None = None,
         retry_for: Duration = 30.0,
         timeout: Duration = 20.0,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        from romancy.client.wire import Call, Wire  # lazy: only clients need httpx
+        from romancy.client.wire import Call, Wire  # lazy: only clients need httpx2
 
         self.url = check_url(url or os.environ.get("ROMANCY_URL") or "http://localhost:8001")
         secret = check_token(token or os.environ.get("ROMANCY_TOKEN") or None)

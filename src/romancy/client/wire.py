@@ -1,4 +1,4 @@
-"""Sends requests to a server, with retries. The only module that uses httpx."""
+"""Sends requests to a server, with retries. The only module that uses httpx2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
+import httpx2
 
 from romancy.client.responses import About, not_romancy, to_error
 from romancy.client.retries import asked_for, may_help, pause
@@ -67,16 +67,22 @@ class Wire:
     """The connections to one server."""
 
     def __init__(
-        self, url: str, token: str | None, retry_for: float, timeout: float, transport: httpx.AsyncBaseTransport | None
+        self, url: str, token: str | None, retry_for: float, timeout: float, transport: httpx2.AsyncBaseTransport | None
     ) -> None:
+        if not isinstance(transport, httpx2.AsyncBaseTransport | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            kind = type(transport)
+            raise TypeError(
+                f"transport must be an httpx2.AsyncBaseTransport, not {kind.__module__}.{kind.__qualname__}; "
+                "httpx2 is the successor of httpx, with the same names"
+            )
         self.url = url
         self._with_token = token is not None
         self._retry_for, self._timeout = retry_for, timeout
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             headers={} if token is None else {b"authorization": b"Bearer " + token.encode()},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_IDLE),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_IDLE),
             transport=transport,
         )
 
@@ -126,7 +132,7 @@ class Wire:
                 call.method,
                 self._url_of(call),
                 headers={"accept": "text/event-stream"},
-                timeout=httpx.Timeout(self._timeout, read=self._timeout + _QUIET, pool=None),
+                timeout=httpx2.Timeout(self._timeout, read=self._timeout + _QUIET, pool=None),
             ) as answer:
                 if answer.headers.get("content-type", "").startswith("text/event-stream"):
                     async for line in answer.aiter_lines():
@@ -138,13 +144,13 @@ class Wire:
 
     @contextmanager
     def _translated(self, call: Call) -> Generator[None]:
-        """Turn httpx's errors into ours."""
+        """Turn httpx2's errors into ours."""
         try:
             yield
-        except httpx.TimeoutException as error:
+        except httpx2.TimeoutException as error:
             text = f"the server at {self.url} did not answer within {self._timeout + call.lasts:g} s{call.about}"
             raise _Again(ServerUnreachable(text)) from error
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             unreachable = self._unreachable(error, call.about)
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise unreachable from error
@@ -162,16 +168,16 @@ class Wire:
         query = urlencode({name: value for name, value in call.query.items() if value is not None}, doseq=True)
         return f"{self.url}{call.path}{'?' if query else ''}{query}"
 
-    async def _request(self, call: Call) -> httpx.Response:
+    async def _request(self, call: Call) -> httpx2.Response:
         return await self._http.request(
             call.method,
             self._url_of(call),
             content=call.body,
             headers=list(call.headers),
-            timeout=httpx.Timeout(self._timeout, read=self._timeout + call.lasts, pool=None),
+            timeout=httpx2.Timeout(self._timeout, read=self._timeout + call.lasts, pool=None),
         )
 
-    def _read(self, call: Call, answer: httpx.Response) -> Reply:
+    def _read(self, call: Call, answer: httpx2.Response) -> Reply:
         status, content = answer.status_code, _json(answer)
         if status in call.accepts or 200 <= status < 300:
             if not isinstance(content, dict) and status != 204:
@@ -185,14 +191,14 @@ class Wire:
             raise _Again(error, asked_for(answer.headers.get("retry-after"), SystemClock().now()))
         raise error
 
-    def _unreachable(self, error: httpx.TransportError, about: About) -> ServerUnreachable:
+    def _unreachable(self, error: httpx2.TransportError, about: About) -> ServerUnreachable:
         reasons = [_reason(cause) for cause in _causes(error) if isinstance(cause, OSError) and cause.errno]
         why = (reasons[-1] if reasons else str(error)) or type(error).__name__
         text = f"can't reach the server at {self.url}: {why}{about}; is it running, and is the URL right?"
         return ServerUnreachable(text)
 
 
-def _json(answer: httpx.Response) -> Any:
+def _json(answer: httpx2.Response) -> Any:
     """The JSON of an answer; None if it is not JSON."""
     try:
         return json.loads(answer.content)

@@ -37,9 +37,9 @@ RULES = (
         "io",
         "does I/O",
         ACTIVITY,
-        "builtins.open builtins.input io.open requests.* httpx.* aiohttp.* urllib.request.* urllib3.* http.client.*"
-        " socket.* smtplib.* ftplib.* subprocess.* sqlite3.* aiosqlite.* asyncpg.* psycopg.* psycopg2.* pymysql.*"
-        " redis.* boto3.* aiofiles.* shutil.* tempfile.* glob.* asyncio.open_connection asyncio.start_server"
+        "builtins.open builtins.input io.open requests.* httpx.* httpx2.* aiohttp.* urllib.request.* urllib3.*"
+        " http.client.* socket.* smtplib.* ftplib.* subprocess.* sqlite3.* aiosqlite.* asyncpg.* psycopg.* psycopg2.*"
+        " pymysql.* redis.* boto3.* aiofiles.* shutil.* tempfile.* glob.* asyncio.open_connection asyncio.start_server"
         " asyncio.create_subprocess_exec asyncio.create_subprocess_shell os.system os.popen os.open os.listdir"
         " os.scandir os.walk os.stat os.mkdir os.makedirs os.remove os.unlink os.rename os.replace os.rmdir"
         " os.path.exists os.path.isfile os.path.isdir os.path.getsize os.path.getmtime pathlib.Path.open"
