@@ -24,7 +24,13 @@ NEEDS_MORE = {
     "sqlalchemy": "romancy[sqlalchemy]",
 }
 """Packages that a module may need beyond Romancy's own dependencies: what it imports, and what to install."""
-EXPECTED = ("romancy.contrib.", "romancy.storage.postgres", "romancy.storage.tools.copy", "romancy.testing.plugin")
+EXPECTED = (
+    "romancy.contrib.",
+    "romancy.storage.postgres",
+    "romancy.storage.tools.copy",
+    "romancy.storage.tools.server_state",
+    "romancy.testing.plugin",
+)
 """Modules that may need more. All others must not."""
 NOT_SHIPPED = (".ci/", ".editorconfig")
 """Tracked, but of no use in an sdist."""
