@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from romancy.cli.demo import browser, is_interactive
@@ -112,17 +112,17 @@ def test_in_a_terminal_it_serves_until_told(tmp_path: Path) -> None:
         assert killed, told
         assert re.search(r"romancy send approval\.decision '.*' -d \S+demo\.db", told), told
         address = ADDRESS.findall(told)[0]
-        front, root = httpx.get(address), address.removesuffix("viewer/")
+        front, root = httpx2.get(address), address.removesuffix("viewer/")
         assert front.status_code == 200, "no token is asked for"
         assert "payment-ORD-3" in front.text
         decision = {"request_id": "REQ-2", "approver": "you", "approved": True}
         event = {"specversion": "1.0", "type": "approval.decision", "source": "test", "id": "1", "data": decision}
-        sent = httpx.post(root, json=event, headers={"content-type": "application/cloudevents+json"})
+        sent = httpx2.post(root, json=event, headers={"content-type": "application/cloudevents+json"})
         assert sent.status_code == 202, sent.text
         read(r'done: \{"approved": true, "approver": "you"')
         os.kill(int(killed[1]), signal.SIGKILL)
         read("another takes over")
-        with httpx.stream("GET", f"{root}api/stream", timeout=60) as page:  # an open page does not hold it up
+        with httpx2.stream("GET", f"{root}api/stream", timeout=60) as page:  # an open page does not hold it up
             parts = page.iter_raw()  # kept: the page is closed with it
             next(parts)
             process.send_signal(signal.SIGINT)
@@ -132,8 +132,8 @@ def test_in_a_terminal_it_serves_until_told(tmp_path: Path) -> None:
             assert time.monotonic() - told_at < 9, "requests that go on get ten seconds"
     assert "Traceback" not in rest
     assert opened.read_text() == f"{address}\n"
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(address)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(address)
     assert list(work.iterdir()) == [], "nothing is left behind"
 
 

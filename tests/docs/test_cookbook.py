@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import aiosqlite
-import httpx
+import httpx2
 import pytest
 
 from romancy import App, ReceivedEvent
@@ -95,11 +95,11 @@ async def test_slack_repeats_only_the_reply(load: Any) -> None:
     answers = iter([200, 503, 200])  # the question, the reply, the reply again
     texts: list[str] = []
 
-    def slack(request: httpx.Request) -> httpx.Response:
+    def slack(request: httpx2.Request) -> httpx2.Response:
         texts.append(recipe.json.loads(request.content)["text"])
-        return httpx.Response(next(answers))
+        return httpx2.Response(next(answers))
 
-    client = httpx.AsyncClient(transport=httpx.MockTransport(slack))
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(slack))
     options = {"public_url": recipe.HOME, "signing_keys": recipe.KEYS, "state": client}
     async with client, environment(workflows=[recipe.refund, recipe.on_click], **options) as env:
         recipe.app = env.app

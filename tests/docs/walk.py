@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 
 PATIENCE = 30
 FILES = ("python", "ini")
@@ -260,17 +260,17 @@ class Walk:
         words = re.findall(r"\*([^*]+)\*", text)
 
         def is_there() -> bool:
-            shown = re.sub(r"<[^>]+>", " ", html.unescape(httpx.get(self._opened).raise_for_status().text))
+            shown = re.sub(r"<[^>]+>", " ", html.unescape(httpx2.get(self._opened).raise_for_status().text))
             return all(word in shown for word in words)
 
         assert within(PATIENCE, is_there), f"{self._opened} does not say {words}"
 
     def answer(self, _: str) -> None:
         [link] = re.findall(r"http://\S+/ask/\S+", self.terminals["serve"].log.read_text(encoding="utf-8"))
-        form = httpx.get(link).raise_for_status().text
+        form = httpx2.get(link).raise_for_status().text
         assert "Approved" in form
         assert "Note" in form
-        assert httpx.post(link, data={"approved": "true", "note": ""}).status_code == 303
+        assert httpx2.post(link, data={"approved": "true", "note": ""}).status_code == 303
 
     def repeat(self, text: str) -> None:
         said = re.search(r"The answer says `([^`]+)`", text)

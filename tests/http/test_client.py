@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from romancy import App, Client, Receipt, WorkflowContext, workflow
+from romancy import App, Client, InstanceNotFound, Receipt, ServerUnreachable, WorkflowContext, workflow
 from romancy.app import http_app
 from romancy.options import HTTPOptions
 from romancy.sync import Client as SyncClient
@@ -170,9 +170,33 @@ async def test_a_mounted_app_and_a_transport_of_ones_own() -> None:
             assert await handle.result(timeout=10) == "1 tea"
 
 
+async def test_a_transport_of_httpx() -> None:
+    """Programs that used the client before it changed to httpx2 have such a transport."""
+    httpx = pytest.importorskip("httpx")
+    async with App(":memory:", workflows=[buy, pay]) as app:
+        async with Client("http://shop", transport=httpx.ASGITransport(http_app(app))) as client:
+            handle = await client.start_workflow(buy, Order("tea"))
+            assert await handle.result(timeout=10) == "1 tea"
+            assert not (await client.send_event("a", "b", {"text": "\N{SNOWMAN}"})).duplicate
+            with pytest.raises(InstanceNotFound):
+                await client.get_instance("nobody")
+
+
+@pytest.mark.parametrize(("kind", "words"), [("ConnectError", "can't reach"), ("ReadTimeout", "did not answer within")])
+async def test_errors_of_a_transport_of_httpx(kind: str, words: str) -> None:
+    httpx = pytest.importorskip("httpx")
+
+    def fail(request: Any) -> Any:
+        raise getattr(httpx, kind)("as planned")
+
+    async with Client("http://shop", retry_for=0, transport=httpx.MockTransport(fail)) as client:
+        with pytest.raises(ServerUnreachable, match=words):
+            await client.send_event("a", "b")
+
+
 def test_a_transport_of_another_library_is_refused() -> None:
     class ASGITransport:
-        """Such as the one of httpx, whose classes are not those of its successor."""
+        """It has the name, and nothing else."""
 
     for client in (Client, SyncClient):
         with pytest.raises(TypeError, match=r"transport must be an httpx2\.AsyncBaseTransport, not .*ASGITransport"):

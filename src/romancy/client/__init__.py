@@ -5,7 +5,8 @@ outside.py   the verbs for the inbox, questions, sinks and workers
 events.py    events to send
 emissions.py what an instance emits
 handle.py    one instance on a server
-wire.py      requests and retries; the only module that uses httpx2
+wire.py      requests and retries; it uses httpx2
+former.py    transports of httpx, which httpx2 succeeds
 requests.py  URLs, and a workflow's arguments as JSON
 retries.py   when to try again
 responses.py answers of a server as records and errors

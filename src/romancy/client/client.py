@@ -45,8 +45,7 @@ from romancy.reruns import RETRYABLE, Steps
 from romancy.searches import some, to_json, to_query
 
 if TYPE_CHECKING:
-    import httpx2
-
+    from romancy.client.former import Transport
     from romancy.client.wire import Call, Reply
 
 P = ParamSpec("P")
@@ -66,7 +65,8 @@ class Client(OutsideVerbs):
 
     `url` defaults to the environment variable ROMANCY_URL, then to http://localhost:8001; `token` to ROMANCY_TOKEN.
     Temporary failures (no connection, 429, 503) are retried for `retry_for` seconds (0: never). Retries do nothing
-    twice. One attempt takes at most `timeout`. `transport` is passed to httpx2, for example for custom TLS or a proxy.
+    twice. One attempt takes at most `timeout`. `transport` is passed to httpx2, for example for custom TLS or a proxy;
+    one of httpx works as well.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Client(OutsideVerbs):
         token: str | None = None,
         retry_for: Duration = 30.0,
         timeout: Duration = 20.0,
-        transport: httpx2.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
         from romancy.client.wire import Call, Wire  # lazy: only clients need httpx2
 

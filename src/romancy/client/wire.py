@@ -1,4 +1,4 @@
-"""Sends requests to a server, with retries. The only module that uses httpx2."""
+"""Sends requests to a server, with retries. Besides `former`, the only module that uses httpx2."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import httpx2
 
+from romancy.client.former import Transport, adapted
 from romancy.client.responses import About, not_romancy, to_error
 from romancy.client.retries import asked_for, may_help, pause
 from romancy.core.clock import SystemClock, stopwatch
@@ -67,14 +68,8 @@ class Wire:
     """The connections to one server."""
 
     def __init__(
-        self, url: str, token: str | None, retry_for: float, timeout: float, transport: httpx2.AsyncBaseTransport | None
+        self, url: str, token: str | None, retry_for: float, timeout: float, transport: Transport | None
     ) -> None:
-        if not isinstance(transport, httpx2.AsyncBaseTransport | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            kind = type(transport)
-            raise TypeError(
-                f"transport must be an httpx2.AsyncBaseTransport, not {kind.__module__}.{kind.__qualname__}; "
-                "httpx2 is the successor of httpx, with the same names"
-            )
         self.url = url
         self._with_token = token is not None
         self._retry_for, self._timeout = retry_for, timeout
@@ -83,7 +78,7 @@ class Wire:
         self._http = httpx2.AsyncClient(
             headers={} if token is None else {b"authorization": b"Bearer " + token.encode()},
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_IDLE),
-            transport=transport,
+            transport=adapted(transport),
         )
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from romancy.errors import AppNotRunning
 from romancy.sync.verbs import Background, Blocking, blocking
 
 if TYPE_CHECKING:
-    import httpx2
+    from romancy.client.former import Transport
 
 
 class Client(Blocking):
@@ -29,7 +29,7 @@ class Client(Blocking):
         token: str | None = None,
         retry_for: Duration = 30.0,
         timeout: Duration = 20.0,
-        transport: httpx2.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self._client = AsyncClient(url, token=token, retry_for=retry_for, timeout=timeout, transport=transport)
         super().__init__(self._client)
