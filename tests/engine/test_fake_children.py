@@ -6,7 +6,17 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from romancy import ReceivedEvent, WorkflowContext, WorkflowFailed, start_workflow, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    ReceivedEvent,
+    WorkflowContext,
+    WorkflowFailed,
+    activity,
+    start_workflow,
+    step,
+    wait_event,
+    workflow,
+)
 from romancy.testing import environment
 
 
@@ -31,6 +41,29 @@ async def patient(ctx: WorkflowContext) -> str:
 @workflow(on_event="placed")
 async def placed(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> Any:
     raise AssertionError("the real one")
+
+
+@activity
+async def charge(ctx: ActivityContext, amount: int) -> int:
+    raise AssertionError("the real one")
+
+
+@workflow
+async def charging(ctx: WorkflowContext) -> list[int]:
+    return [await charge(ctx, 1), await step(ctx, "check", lambda: 2, result=int)]
+
+
+async def test_replacing_needs_no_event_loop() -> None:
+    """A fixture of pytest that replaces something may be a plain function."""
+    async with environment(workflows=[charging]) as env:
+
+        def prepare() -> None:
+            env.replace(pay, lambda amount, note="": {"paid": 0})
+            env.replace(charge, lambda amount: 7)
+            env.replace_step("check", lambda: 8)
+
+        await asyncio.to_thread(prepare)
+        assert await (await env.start(charging)).result() == [7, 8]
 
 
 async def test_a_fake_takes_the_place_of_a_child() -> None:

@@ -98,6 +98,11 @@ class Environment:
         self._fakes: dict[Hashable, Callable[..., Any]] = {}
         self._pruned_at = clock.now()
 
+    def _prepare(self) -> None:
+        """Tell a new engine of the replacements. Those that are made later it knows by itself, whoever makes them."""
+        engine = self._runtime.engine
+        engine.activities.replacements, engine.emissions.pause = self._fakes, 0.0
+
     @property
     def now(self) -> datetime:
         """The current time of the environment's clock."""
@@ -205,8 +210,8 @@ class Environment:
             await engine.storage.leave(worker)  # no workflow is to blame for this crash
         await self._runtime.crash()
         await self.app.start()
+        self._prepare()
         engine = self._runtime.engine
-        engine.activities.replacements, engine.emissions.pause = self._fakes, 0.0
         await engine.storage.take_over(engine.worker_id or "", dead)
         engine.kick()
         await self.settle()
@@ -224,13 +229,11 @@ class Environment:
             self._runtime.registry.replace(definition_of(target), stand_in_for_workflow(fake))
             return
         self._fakes[target.fn] = stand_in_for(target._definition, fake)  # pyright: ignore[reportPrivateUsage]
-        self._runtime.engine.activities.replacements = self._fakes
 
     def replace_step(self, name: str, fake: Callable[[], Any], /) -> None:
         """Replace the function of every step with this name: call `fake()`, plain or async, instead."""
         check_step_fake(name, fake)
         self._fakes[name] = stand_in_for_step(fake)
-        self._runtime.engine.activities.replacements = self._fakes
 
     async def settle(self) -> None:
         """Wait until everything is idle: nothing to run, nothing to store, no activity running."""
@@ -266,9 +269,10 @@ async def environment(
     await storage.open()
     try:
         await app.start()
-        runtime.engine.emissions.pause = 0.0
+        env = Environment(app, clock)
+        env._prepare()  # pyright: ignore[reportPrivateUsage]
         try:
-            yield Environment(app, clock)
+            yield env
         finally:
             await app.stop()
     finally:
