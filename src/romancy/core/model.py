@@ -14,7 +14,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 T_co = TypeVar("T_co", covariant=True)
 
 Duration: TypeAlias = timedelta | float
+"""A length of time: a `timedelta`, or a number of seconds."""
 Scalar: TypeAlias = str | int | bool | None
+"""What `where=` compares with: text, a whole number, true, false, or None."""
 Attribute: TypeAlias = str | int | bool
 Status: TypeAlias = Literal[
     "queued",
@@ -28,6 +30,7 @@ Status: TypeAlias = Literal[
     "cancelled",
     "blocked",
 ]
+"""The status of an instance. `completed`, `failed` and `cancelled` are final; `blocked` lasts until you resume it."""
 WaitKind: TypeAlias = Literal["event", "timer", "activity", "retry", "child", "queue", "answer"]
 """`retry` is an activity between two attempts."""
 BUSIEST_FIRST: tuple[Status, ...] = ("running", "waiting_for_event", "waiting_for_timer", "waiting_for_child")

@@ -93,3 +93,4 @@ def check_policy(retry: RetryPolicy | Unset | None, what: str) -> RetryPolicy | 
 
 
 NO_RETRY = RetryPolicy(max_attempts=1)
+"""For `@activity(retry=NO_RETRY)`: the first error is final."""
