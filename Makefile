@@ -31,12 +31,12 @@ ifneq ($(CURDIR),$(shell cat $(DEMO)/.ready 2>/dev/null))
 endif
 endif
 
-.PHONY: help setup demo test plays kills kills-queue storm soak test-python test-sealed test-uvicorn test-webhooks check format docs screenshots bench bench-million bench-quick lock package clean
+.PHONY: help setup demo test plays kills kills-queue storm soak test-dependencies test-python test-sealed test-uvicorn test-webhooks check format docs screenshots bench bench-million bench-quick lock package clean
 
 help: ## List the targets
 	@echo 'Usage: make <target> [ARGS="..."]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create or update .venv (with uv if installed, else with venv and pip)
 	@:
@@ -49,6 +49,9 @@ test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip brows
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error VERSION is missing: make test-python VERSION=3.14)) $(ARGS)
+
+test-dependencies: ## Run many tests with the lowest and the newest versions of all dependencies (ARGS=lowest)
+	@PYTHON="$(PYTHON)" scripts/test-dependencies $(ARGS)
 
 test-sealed: $(STAMP) ## Run the tests of the engine with every app sealed by a codec (ARGS="tests/http -k name")
 	@ROMANCY_TEST_SEALED=1 $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 tests/engine)

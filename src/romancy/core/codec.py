@@ -236,7 +236,7 @@ def supported(annotation: Any) -> Any:
 def _adjusted(node: Schema, seen: _Seen) -> Schema:
     """Return a schema that also writes what plain JSON would lose."""
     new = {key: _adjusted_child(key, child, seen) if key in _CHILDREN else child for key, child in node.items()}
-    kind = node["type"]
+    kind = node.get("type", "parameter")  # before pydantic 2.14, the fields of a NamedTuple have no type
     seen.kinds.add(kind)
     if kind in ("model", "dataclass", "typed-dict"):
         new["config"] = {"allow_inf_nan": True} | node.get("config", {}) | _EXACT
