@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import romancy
 from romancy.cli.checker.rules import is_ours, rule_of
 
 Def: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -86,7 +87,11 @@ class Binder(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = "." * bool(node.level) + (node.module or "")
         for alias in node.names:
-            self.scope.bind(alias.asname or alias.name, f"{module}.{alias.name}")
+            if alias.name == "*" and module == "romancy":
+                for name in romancy.__all__:
+                    self.scope.bind(name, f"romancy.{name}")
+            else:
+                self.scope.bind(alias.asname or alias.name, f"{module}.{alias.name}")
 
     def visit_FunctionDef(self, node: Def) -> None:
         function = Function(node, Scope(parent=self.scope))

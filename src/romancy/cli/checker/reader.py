@@ -11,6 +11,7 @@ from romancy.cli.checker.rules import (
     ACTIVITY,
     APP_METHODS,
     AWAITED,
+    COROUTINES,
     ENVIRONMENT,
     HARMLESS,
     HARMLESS_WITH,
@@ -18,6 +19,7 @@ from romancy.cli.checker.rules import (
     NEVER_AWAITS,
     ORDER_FREE,
     ORDERED,
+    PLAIN,
     SET_METHODS,
     is_ours,
     rule_of,
@@ -161,8 +163,11 @@ class Reader(ast.NodeVisitor):
     def _read_durable_call(self, node: ast.Call) -> None:
         durable = self._durable(node.func)
         name = durable.node.name if durable else self._primitive(node.func)
-        if name and self._is_lost(node):
+        if name and name not in PLAIN and self._is_lost(node):
             self.report(node, "await", f"{name}() is never awaited, so it never runs", f"use await {name}(ctx, ...)")
+        elif not name and self._is_other_coroutine(node.func) and self._is_lost(node):
+            called = ast.unparse(node.func)
+            self.report(node, "await", f"{called}() is never awaited, so it never runs", f"use await {called}(...)")
         elif name and not self._has_context(node, durable):
             self.report(node, "context", f"{name}() is called without the context", f"pass ctx first: {name}(ctx, ...)")
 
@@ -176,8 +181,18 @@ class Reader(ast.NodeVisitor):
     def _primitive(self, func: ast.expr) -> str:
         target = self.scope.resolve(func)
         ours = isinstance(target, str) and target.startswith("romancy.") and "()" not in target
-        known = ours and is_ours(target, *AWAITED)
+        known = ours and is_ours(target, *AWAITED, *PLAIN)
         return target.rpartition(".")[2] if known and isinstance(target, str) else ""
+
+    def _is_other_coroutine(self, func: ast.expr) -> bool:
+        """Whether a call makes a coroutine without a context: one of asyncio, or the wait for an answer."""
+        if self.scope.resolve(func) in COROUTINES:
+            return True
+        if not isinstance(func, ast.Attribute) or func.attr not in ("answer", "decision"):
+            return False
+        asked = self.scope.value_of(func.value.id) if isinstance(func.value, ast.Name) else func.value
+        call = asked.value if isinstance(asked, ast.Await) else None
+        return isinstance(call, ast.Call) and self._primitive(call.func) == "ask"
 
     def _is_lost(self, node: ast.expr) -> bool:
         """Whether a coroutine is certainly never awaited: dropped, used like its result, or only stored."""

@@ -98,7 +98,10 @@ ENVIRONMENT = {"os.environ", "os.environb", "sys.argv"}
 
 LOOP_METHODS = {"run_in_executor", "run_until_complete", "call_soon_threadsafe"}
 APP_METHODS = {"start_workflow", "send_event", "cancel_workflow", "resume_workflow"}
-AWAITED = {"ask", "sleep", "sleep_until", "wait_event", "send_event", "start_workflow", "step"}
+AWAITED = {"ask", "emit", "sleep", "sleep_until", "wait_event", "send_event", "start_workflow", "step"}
+PLAIN = {"compensate"}
+"""What takes a context, and is not awaited."""
+COROUTINES = {f"asyncio.{name}" for name in "sleep wait wait_for".split()}
 ORDERED = {f"builtins.{name}" for name in "list tuple enumerate iter next map filter zip reversed".split()}
 ORDER_FREE = {f"builtins.{name}" for name in "sorted set frozenset sum any all min max len".split()}
 NEVER_AWAITS = {f"builtins.{name}" for name in "print str int float bool len repr dict".split()}
