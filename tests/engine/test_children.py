@@ -1,6 +1,7 @@
 """Children: how they start, end, fail and are cancelled, and that a parent always hears of it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -103,6 +104,35 @@ async def test_a_child_that_somebody_cancels_raises_in_its_parent(env: Environme
     handle = await env.app.start_workflow(patient, instance_id="p")
     await env.app.cancel_workflow("p/waiter:1", reason="enough")
     assert await handle.result() == "WorkflowCancelled: instance 'p/waiter:1' was cancelled: enough"
+
+
+async def test_a_child_that_is_not_registered_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "romancy")
+    async with environment(workflows=[parent]) as env:
+        handle = await env.start(parent.options(instance_id="p"), 1, 2)
+        assert await handle.status() == "waiting_for_child"
+    [record] = [r for r in caplog.records if "workflows=[...]" in r.getMessage()]
+    assert record.getMessage().startswith("workflow 'kid' is not in workflows=[...] of this app, so instance 'p/kid:1'")
+
+
+async def test_the_context_is_asked_for(env: Environment) -> None:
+    with pytest.raises(TypeError, match="the workflow's ctx must be the first argument, got 1"):
+        await kid(1)  # type: ignore[arg-type,call-arg]  # pyright: ignore
+    with pytest.raises(TypeError, match="the workflow's ctx must be the first argument, got <workflow kid>"):
+        await start_workflow(kid, 1)  # type: ignore  # pyright: ignore
+
+
+@workflow
+async def forgets_to_await(ctx: WorkflowContext, nested: bool) -> Any:
+    return {"n": [double(ctx, 1)]} if nested else double(ctx, 1)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("nested", [True, False])
+async def test_a_missing_await_is_named(env: Environment, nested: bool) -> None:
+    handle = await env.start(forgets_to_await, nested)
+    with pytest.raises(WorkflowFailed, match="is a coroutine: an await is missing"):
+        await handle.result()
 
 
 async def test_an_id_of_its_own(env: Environment) -> None:

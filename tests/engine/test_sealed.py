@@ -222,6 +222,12 @@ async def test_nothing_in_the_database_shows_a_secret(db: str, codec: PayloadCod
         assert SECRET.encode() not in await tables(env.app, db)
 
 
+async def test_a_key_is_not_a_codec() -> None:
+    with pytest.raises(TypeError, match=r"codec must be a codec, such as Encrypted\(\[key\]\), not bytes"):
+        async with App(":memory:", codec=KEYS["k1"]):  # type: ignore[arg-type]
+            pass
+
+
 @pytest.mark.parametrize("text", ["romancy", "aes", "\0"])
 async def test_text_is_not_looked_for_in_what_is_sealed(db: str, text: str) -> None:
     """A sealed value names its codec, and by chance it contains any short text."""

@@ -374,7 +374,10 @@ class TransactionContext(ActivityContext, Generic[C_co]):
 
 def instance_of(ctx: WorkflowContext) -> Instance:
     """The instance whose code is running."""
-    return ctx._instance  # pyright: ignore[reportPrivateUsage]
+    try:
+        return ctx._instance  # pyright: ignore[reportPrivateUsage]
+    except AttributeError:
+        raise TypeError(f"the workflow's ctx must be the first argument, got {ctx!r}") from None
 
 
 def staged_events(ctx: ActivityContext) -> list[Event]:

@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from math import copysign
+from types import CoroutineType
 from typing import Any, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -164,6 +165,8 @@ def culprit(value: Any, path: Path, problem: str) -> Unfit:
             to_json(inner)
         except Exception:
             return culprit(inner, (*path, step), problem)
+    if isinstance(value, CoroutineType):
+        return Unfit(path, "is a coroutine: an await is missing")
     return Unfit(path, f"is {_a(value)} and can't be written: {problem}")
 
 

@@ -65,6 +65,7 @@ class Children:
         self._exits, self._revival = exits, revival
         self._storage, self._outage = storage, outage
         self._searches: set[asyncio.Task[None]] = set()
+        self._warned: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Children searches={len(self._searches)}>"
@@ -158,11 +159,21 @@ class Children:
             definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
             if definition is not None:
                 start.workflow = definition.name
+            is_here = self._registry.get(start.workflow) is not None
+            if not is_here and definition is not None:
+                self._warn(start.workflow, call.child)
             may_keep = not self._storage.is_remote or n < KEPT
             may_keep = may_keep and start.place is None  # it has no owner before it is admitted
-            start.mine = may_keep and self._registry.get(start.workflow) is not None and self._residents.reserve()
+            start.mine = may_keep and is_here and self._residents.reserve()
             done = partial(self._started, parent, call, start, may_be_old)
             self._committer.start_child(start, self._revival.begin, done)
+
+    def _warn(self, workflow: str, child: str) -> None:
+        """Say once that this app does not run a workflow whose code it has: that may be an oversight."""
+        if workflow not in self._warned:
+            self._warned.add(workflow)
+            text = "workflow %r is not in workflows=[...] of this app, so instance %r waits for a worker that has it"
+            _logger.warning(text, workflow, child)
 
     def _started(
         self, parent: Resident, call: ChildCall, start: Start, may_be_old: bool, answer: StartAnswer | Exception

@@ -68,6 +68,8 @@ class Vault:
         self._readers: dict[bytes, PayloadCodec] = {}
         self._head, self._is_strict = b"", False
         if codec is not None:
+            if not isinstance(getattr(codec, "name", None), str):
+                raise TypeError(f"codec must be a codec, such as Encrypted([key]), not {type(codec).__name__}")
             self._head = MAGIC + _prefixed(codec.name.encode())
             self._is_strict = is_strict(codec)
             inner: tuple[PayloadCodec, ...] = getattr(codec, "codecs", ())
