@@ -49,7 +49,7 @@ def test_the_nearest_events_come_first(answered, romancy) -> None:
         ("far", ["where order.id = 'ORD-1' but got 'ORD-9'", "it was sent only to 'done'"]),
     ]
     text = romancy("why", "order-1").stdout
-    assert "nearest events that did not match:" in text
+    assert "nearest events that it has not taken:" in text
     assert "    where order.id = 'ORD-1' but got 'ORD-8'" in text
 
 

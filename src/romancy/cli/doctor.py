@@ -118,5 +118,11 @@ def _examine_server(options: TargetOptions) -> list[Finding]:
     except AccessDenied as error:
         return [problem("server", str(error), "give a token that can read with ROMANCY_TOKEN or --token-file")]
     except RomancyError as error:
-        return [problem("server", str(error), "check the URL, and that `romancy serve` runs there")]
+        return [
+            problem(
+                "server",
+                str(error).removesuffix("; check the URL"),
+                "check the URL, and that `romancy serve` runs there",
+            )
+        ]
     return [ok("server", f"{options.url} answers"), *found]

@@ -138,7 +138,7 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
             "yellow",
         )
     if reason.near:
-        screen.say("nearest events that did not match:")
+        screen.say("nearest events that it has not taken:")
     for event in reason.near:
         age = relative(event.accepted_at, now)
         screen.say(f"  {clean(event.type)} {clean(event.id)} from {clean(event.source)}, {age}")
