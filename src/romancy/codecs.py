@@ -132,11 +132,17 @@ def _derived(key: bytes, place_digest: bytes) -> bytes:
     return blake2b(place_digest, digest_size=KEY_BYTES, key=key, person=b"romancy value").digest()
 
 
+def _is_of_event(place: str) -> bool:
+    """Return whether a value is the data of an event, also if it is kept outside: `blobs/<database>/events/...`."""
+    kind, _, rest = place.partition("/")
+    return kind == "events" or (kind == "blobs" and rest.partition("/")[2].startswith("events/"))
+
+
 class Compressed:
     """Compresses values of more than `over` bytes: with zstd if it is installed (`romancy[zstd]`), else with zlib.
 
-    Data of events is not compressed unless `events=True`: if an attacker can choose a part of the data, the length of
-    the result says something about the rest.
+    Data in the log of events is not compressed unless `events=True`: if an attacker can choose a part of the data, the
+    length of the result says something about the rest. In the history of an instance that took the event, it is.
     """
 
     def __init__(self, *, over: int = 1024, level: int | None = None, events: bool = False) -> None:
@@ -151,7 +157,7 @@ class Compressed:
         return "compressed"
 
     def encode(self, payload: bytes, place: str, /) -> bytes:
-        if len(payload) > self._over and (self._events or not place.startswith("events/")):
+        if len(payload) > self._over and (self._events or not _is_of_event(place)):
             packed = self._pack(payload)
             if len(packed) <= len(payload):
                 return packed

@@ -62,6 +62,8 @@ class Outside:
             raise TypeError("Outside can't keep values of another Outside")
         self.url = os.fspath(url)
         self.over, self.codec, self.sweep = over, codec, sweep
+        if "://" not in self.url:
+            self.url = os.path.abspath(self.url)
         self.files: Files = _Bucket(self.url) if "://" in self.url else _Directory(self.url)
         self._known: OrderedDict[tuple[str, bytes], Reference] = OrderedDict()
         self._cache: OrderedDict[str, bytes] = OrderedDict()

@@ -247,6 +247,7 @@ def test_blocked_instances(doctor, database: Path) -> None:
         ({"type": "KillsWorkers"}, "`romancy why blocked` shows the evidence"),
         ({"type": "CompensationFailed"}, "undos failed"),
         ({"type": "CodecError", "missing": "k2"}, "add the missing key"),
+        ({"type": "CodecError"}, "restore the value"),
     ],
 )
 def test_blocked_instances_of_other_kinds(

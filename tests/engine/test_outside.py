@@ -166,6 +166,24 @@ async def test_a_missing_file_blocks_and_is_named(db: str, blobs: Path, damage: 
         assert await app.handle("r").result(20) == "i" * SIZE + "p" * SIZE + "e"
 
 
+def test_a_path_is_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says where a process looked for a file, if it was started elsewhere than the others."""
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert Outside("blobs").url == str(tmp_path / "blobs")
+    assert Outside("memory://blobs").url == "memory://blobs"
+
+
+async def test_events_outside_are_not_compressed(db: str, blobs: Path) -> None:
+    """Their length would say something about the parts of them that others did not choose."""
+    for n, (events, size) in enumerate([(False, SIZE), (True, 0)]):
+        codec = Outside(blobs / str(n), codec=Chain(Compressed(events=events), Encrypted(KEYS)))
+        async with App(f"{db}.{n}", codec=codec) as app:
+            await app.send_event("go", "shop", "x" * SIZE)
+        [file] = files(blobs / str(n))
+        assert (file.stat().st_size > SIZE) is bool(size)
+
+
 async def _is_blocked(app: App, id: str) -> bool:
     return (await app.get_instance(id)).status == "blocked"
 

@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,11 +16,13 @@ import httpx2
 import pytest
 
 from romancy import App, Event, HTTPOptions, Webhook, WorkflowContext, wait_event, workflow
+from romancy.app import http_app
+from romancy.testing import environment
 from romancy.webhooks.schemes import SCHEMES
 from tests.http.conftest import Live, assert_error
 from tests.webhooks import deliveries as made
 from tests.webhooks.conftest import Serve, deliver, hooks, stored
-from tests.webhooks.deliveries import SECRET, Delivery
+from tests.webhooks.deliveries import SECRET, Delivery, stripe
 
 SENDERS: list[Callable[[], Delivery]] = [
     made.stripe,
@@ -357,3 +360,14 @@ async def test_a_database_that_is_slow_does_not_outlast_slacks_patience(monkeypa
             delivery = made.slack()
             answer = await client.post("/webhooks/slack", content=delivery.body, headers=delivery.headers)
         assert "within 2.5 s" in assert_error(answer, 503)["error"]
+
+
+async def test_the_clock_of_a_test_decides_how_old_a_signature_is() -> None:
+    async with environment(webhooks=hooks("stripe")) as env:
+        await env.advance(timedelta(days=2))
+        transport = httpx2.ASGITransport(http_app(env.app))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as sender:
+            for at, status in ((env.now.timestamp(), 200), (env.now.timestamp() - 86_400, 401)):
+                sent = stripe(at)
+                answer = await sender.post("/webhooks/stripe", content=sent.body, headers=sent.headers)
+                assert answer.status_code == status, answer.text

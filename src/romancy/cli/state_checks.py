@@ -16,7 +16,7 @@ from romancy.core.durations import span
 from romancy.core.model import WAITING, WORKING, Status
 from romancy.core.versions import stored_name
 from romancy.desk import OperatorsDesk, WorkerRecord
-from romancy.errors import CompensationFailed, KillsWorkers
+from romancy.errors import CodecError, CompensationFailed, KillsWorkers
 from romancy.records import Instance
 from romancy.verbs import Verbs
 
@@ -115,6 +115,8 @@ def _way_on(instance: Instance) -> str:
         )
     if kind == CompensationFailed.__name__:
         return f"undos failed: remove the cause, then `romancy resume {id}` tries them again"
+    if kind == CodecError.__name__:
+        return f"restore the value that can't be read (`romancy why {id}` names it), then `romancy resume {id}`"
     return f"fix the code, test it with `romancy replay {id} --module MODULE`, then `romancy resume {id}`"
 
 

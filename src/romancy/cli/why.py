@@ -35,7 +35,7 @@ from romancy.core.failure import Failure
 from romancy.core.model import FINAL, WAITING, from_us, to_us
 from romancy.core.operations import undone_by
 from romancy.core.versions import stored_name
-from romancy.errors import CompensationFailed, KillsWorkers
+from romancy.errors import CodecError, CompensationFailed, KillsWorkers
 from romancy.explain.near_misses import Reason
 from romancy.explain.ownership import runner_of
 from romancy.question_verbs import QuestionRecord
@@ -199,6 +199,13 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
             "a worker that has the key continues it by itself: add the key to the codec of the app, and restart it "
             f"(or `romancy cancel {id}`)",
+        ]
+    if instance.status == "blocked" and instance.error and instance.error["type"] == CodecError.__name__:
+        return [
+            "it is blocked: one of its values can't be read",
+            *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
+            f"restore it, then `romancy resume {id}` (or `romancy cancel {id}`); if it is in a file, put that back, "
+            "or start the workers where its folder is: a relative path begins there",
         ]
     if instance.status == "blocked":
         return [

@@ -18,7 +18,6 @@ from urllib.parse import parse_qsl
 from typing_extensions import TypedDict
 
 from romancy.core.actor import origin_of
-from romancy.core.clock import SystemClock
 from romancy.core.model import SECOND, Event
 from romancy.core.new_events import to_stored
 from romancy.core.throttle import Throttle, and_more
@@ -96,7 +95,7 @@ class Webhooks:
         try:
             with request.backpressure.receiving() as hold:
                 body = await read_body(request.head, request.receive, self._max_body, self._body_timeout, hold)
-                arrival = _arrival(request.scope, self._runtime.public_url, body)
+                arrival = _arrival(request.scope, self._runtime, body)
                 await self._verify(webhook, arrival)
                 found = await self._read(webhook, arrival)
             if isinstance(found, Answer):
@@ -162,14 +161,15 @@ class Webhooks:
         return webhook.sender.events(webhook.name, delivery)
 
 
-def _arrival(scope: Scope, public_url: str | None, body: bytes) -> Arrival:
+def _arrival(scope: Scope, runtime: Runtime, body: bytes) -> Arrival:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     query = scope.get("query_string", b"").decode("latin-1")
-    root = public_url or f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{scope.get('root_path', '')}"
-    return Arrival(f"{root}{path_of(scope)}{'?' if query else ''}{query}", headers, body, SystemClock().now() / SECOND)
+    here = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{scope.get('root_path', '')}"
+    root = runtime.public_url or here
+    return Arrival(f"{root}{path_of(scope)}{'?' if query else ''}{query}", headers, body, runtime.clock.now() / SECOND)
 
 
 def _request(arrival: Arrival) -> WebhookRequest:
