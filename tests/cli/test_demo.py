@@ -30,7 +30,9 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--once", "--no-browser")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--once", "--no-browser"), marks=pytest.mark.play)], ids=" ".join
+)
 def test_without_a_terminal_it_runs_through_and_returns(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = subprocess.run(
         [*DEMO, *options],

@@ -45,6 +45,7 @@ def load() -> Iterator[Any]:
         del sys.modules[name]
 
 
+@pytest.mark.play
 @pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
 def test_the_program_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     run(program(page), tmp_path)
@@ -70,6 +71,7 @@ def test_the_index_lists_every_recipe() -> None:
 
 
 # --- what the pages say of crashes, duplicates and late messages ------------------------------------------------------
+@pytest.mark.play
 async def test_stripe_early_twice_and_after_a_crash(load: Any) -> None:
     recipe = load("stripe-webhook")
     paid = {"data": {"object": {"id": "cs_tea", "amount_total": 4200}}}
@@ -90,6 +92,7 @@ async def test_stripe_early_twice_and_after_a_crash(load: Any) -> None:
     assert recipe.shipped == ["tea"]
 
 
+@pytest.mark.play
 async def test_slack_repeats_only_the_reply(load: Any) -> None:
     recipe = load("slack-approval")
     answers = iter([200, 503, 200])  # the question, the reply, the reply again
@@ -120,6 +123,7 @@ async def test_slack_repeats_only_the_reply(load: Any) -> None:
     assert texts == ["Refund ORD-1?", "Thank you, Ann.", "Thank you, Ann."]
 
 
+@pytest.mark.play
 async def test_quorum_ends_after_a_week(load: Any) -> None:
     recipe = load("quorum")
     mails: list[tuple[str, str]] = []
@@ -138,6 +142,7 @@ async def test_quorum_ends_after_a_week(load: Any) -> None:
     assert mails == [("ann", "Move"), ("bob", "Move"), ("eve", "Move"), *reminded]
 
 
+@pytest.mark.play
 async def test_subscription_keeps_events_for_the_next_month(load: Any) -> None:
     recipe = load("subscription")
     bank = recipe.Bank(is_declining=True)
@@ -160,6 +165,7 @@ async def test_subscription_keeps_events_for_the_next_month(load: Any) -> None:
         assert await handle.result() == "closed after 2 payments"
 
 
+@pytest.mark.play
 async def test_a_fan_out_repeats_only_what_was_under_way(load: Any) -> None:
     recipe = load("fan-out")
     calls: list[str] = []
@@ -179,6 +185,7 @@ async def test_a_fan_out_repeats_only_what_was_under_way(load: Any) -> None:
     assert sorted(calls) == ["a", "b", "b", "c", "d", "e"]
 
 
+@pytest.mark.play
 async def test_a_night_goes_on_from_its_progress(load: Any, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = load("nightly-batch")
     async with environment(workflows=[recipe.nightly]) as env:
@@ -192,6 +199,7 @@ async def test_a_night_goes_on_from_its_progress(load: Any, capsys: pytest.Captu
     assert capsys.readouterr().out.splitlines() == [*begun, "south: attempt 2 begins with row 1"]
 
 
+@pytest.mark.play
 async def test_a_saga_goes_on_undoing_after_a_crash(load: Any) -> None:
     recipe = load("saga")
     world, tries = recipe.World(), []
@@ -214,6 +222,7 @@ async def test_a_saga_goes_on_undoing_after_a_crash(load: Any) -> None:
     assert len(tries) == 2
 
 
+@pytest.mark.play
 async def test_an_agent_asks_the_model_once_and_denies_in_time(load: Any) -> None:
     recipe = load("agent")
     requests: list[int] = []
@@ -249,6 +258,7 @@ class Kept:
         self.events.append((event.type, event.subject))
 
 
+@pytest.mark.play
 async def test_an_outbox_waits_for_a_worker(load: Any, tmp_path: Path) -> None:
     recipe = load("outbox")
     path, sink = str(tmp_path / "shop.db"), Kept()

@@ -1,6 +1,6 @@
 """Every Python block of README.md and docs/ runs by itself and prints what the page says it prints.
 
-Those of the cookbook are run by test_cookbook.py.
+Those of the cookbook are run by test_cookbook.py, and those of the tutorial by test_tutorial.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def blocks(page: Path) -> list[Block]:
 ALL = [block for page in PAGES for block in blocks(page)]
 
 
-RUN_HERE = [block for block in ALL if not block.is_fragment and not block.name.startswith("cookbook/")]
+RUN_HERE = [block for block in ALL if not block.is_fragment and not block.name.startswith(("cookbook/", "tutorial/"))]
 
 
 @pytest.mark.parametrize("block", RUN_HERE, ids=lambda block: block.name)

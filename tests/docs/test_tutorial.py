@@ -19,7 +19,7 @@ from tests.docs import walk
 from tests.docs.walk import Walk
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorial").glob("*.md"))
-QUICK = ("1-order", "6-test")
+QUICK = ("1-order",)
 
 
 def text(page: Path) -> str:
