@@ -207,7 +207,7 @@ class Walk:
         self.ran.append(command)
         if stays := STAYS.fullmatch(command):
             self._start(stays)
-        elif command == 'pkill -9 -f "romancy serve"':
+        elif command == 'pkill -9 -f "romancy serve shop:app"':
             self.terminals.pop("serve").end(signal.SIGKILL)
         elif command.startswith("export ROMANCY_DATABASE="):
             self.environment["ROMANCY_DATABASE"] = self.postgres
