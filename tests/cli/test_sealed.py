@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from romancy import App, CodecError, Database
+from romancy import App, CodecError, Database, WorkflowContext, ask, workflow
 from romancy.cli.group import main
 from romancy.codecs import Encrypted, Outside
 from romancy.storage.tools.copy import copy
@@ -67,6 +68,25 @@ def test_why_names_the_types_without_the_codec_and_says_that_it_cannot_compare()
     assert "has arrived" not in said
 
 
+@workflow
+async def refund(ctx: WorkflowContext) -> bool:
+    return (await (await ask(ctx, bool, title=SECRET, people=["ann"])).answer()).data
+
+
+async def _ask_and_wait() -> None:
+    async with environment(database="sealed.db", workflows=[refund, waiter], codec=Encrypted(KEYS)) as env:
+        await env.start(refund.options(instance_id="r"))
+
+
+def test_why_says_of_a_question_that_it_is_sealed() -> None:
+    asyncio.run(_ask_and_wait())
+    said = romancy("why", "r").output
+    assert "for    the answer to a question\n" in said
+    assert "its filter is sealed (k2)" in said
+    assert SECRET not in said
+    assert SECRET in romancy("why", "r", ROMANCY_CODEC="sealed_shop:codec").output
+
+
 def test_with_the_codec_they_are_shown() -> None:
     assert SECRET in romancy("show", "w", ROMANCY_CODEC="sealed_shop:codec").output
     refused = romancy("show", "w", ROMANCY_CODEC="sealed_shop:nothing")
@@ -101,6 +121,22 @@ def test_why_redacts_what_did_not_match() -> None:
     assert "where card does not match: its values are redacted" in said
     assert SECRET not in said
     assert "other" not in said
+
+
+def test_a_file_that_is_missing_is_named() -> None:
+    Path("outside_shop.py").write_text('from romancy.codecs import Outside\ncodec = Outside("blobs", over=10)\n')
+
+    async def fill() -> None:
+        codec = Outside("blobs", over=10)
+        async with environment(database="outside.db", workflows=ALL, codec=codec) as env:
+            await env.start(waiter.options(instance_id="w"), SECRET)
+
+    asyncio.run(fill())
+    shutil.move("blobs", "elsewhere")
+    words = ["show", "w", "-d", "outside.db"]
+    shown = CliRunner().invoke(main, words, env={"ROMANCY_CODEC": "outside_shop:codec", "COLUMNS": "400"}).output
+    assert "outside the database, and not readable" in shown
+    assert str(Path("blobs").absolute()) in shown
 
 
 async def test_a_copy_is_sealed_as_it_was() -> None:

@@ -129,6 +129,8 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
     screen.facts({name: text for name, text in facts.items() if text})
     if wait.slot:
         screen.say(clean(wait.slot), "yellow")
+    if wait.kind in ("event", "answer") and wait.error and not reason.near:
+        screen.say(clean(wait.error), "yellow")
     if wait.kind == "retry" and wait.wait_id != CODE and wait.due_at is not None and wait.due_at > now:
         screen.say(f"`romancy retry-now {clean(wait.instance_id)}` begins the next attempt now")
     if wait.cut_at is not None:

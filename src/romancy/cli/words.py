@@ -94,7 +94,7 @@ def wanted(wait: Wait) -> str:
     if wait.kind == "queue":
         return f"its turn in queue {clean(wait.wait_id)}"
     if wait.kind == "answer":
-        return clean(f"the answer to {operation_of(wait.subject or '')}")
+        return clean(f"the answer to {operation_of(wait.subject) if wait.subject else 'a question'}")
     parts = [", ".join(wait.types)]
     parts += [f"where {path} = {json.dumps(want, default=str)}" for path, want in wait.where.items()]
     parts += [f"{name} = {want!r}" for name, want in (("subject", wait.subject), ("source", wait.source)) if want]

@@ -219,8 +219,9 @@ class Vault:
         if size is None or size <= len(raw):
             try:
                 return self.open(raw, place)
-            except (CodecError, Unreachable):
-                pass
+            except (CodecError, Unreachable) as error:
+                if self._reference_for_people(raw, place) is not None:
+                    return form(f"outside the database, and not readable: {error}")
         is_cut = size is not None and size > len(raw)
         return form(f"sealed ({label_of(raw)}){f', {size:,} bytes' if is_cut else ''}")
 
