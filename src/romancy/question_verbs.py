@@ -37,6 +37,10 @@ class QuestionRecord:
     expires_at: datetime | None
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     """The type of the answer, as JSON Schema."""
+    needed: int | None = None
+    """Of a vote: how many must agree."""
+    answered: Sequence[str] = ()
+    """Of a vote: the people who have answered."""
 
 
 class QuestionVerbs:
@@ -116,4 +120,4 @@ def to_question(found: Open) -> QuestionRecord:
     asked = found.asked
     ask_id = operation_of(asked.key)
     about = asked.title, asked.text, tuple(asked.people), found.since, found.until, asked.schema
-    return QuestionRecord(found.instance, found.workflow, ask_id, *about)
+    return QuestionRecord(found.instance, found.workflow, ask_id, *about, asked.needed, tuple(found.answered))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -15,6 +15,8 @@ from romancy.core.questions import (
     ANSWERED,
     ASKED,
     MOST_ANSWERS,
+    MOST_PEOPLE,
+    REFUSED,
     SOURCE,
     Asked,
     answer_event,
@@ -92,6 +94,8 @@ class Open:
     workflow: str
     asked: Asked
     since: datetime
+    answered: Sequence[str] = ()
+    """Of a vote: the people who have answered."""
 
     @property
     def until(self) -> datetime | None:
@@ -123,10 +127,19 @@ async def open_of(runtime: Runtime, waits: Iterable[StoredWait]) -> list[Open]:
         except (CodecError, KeyError):
             continue  # it can't be opened without the key: there is nothing to show
         if event is not None:
-            found[wait.instance, key] = Open(
-                wait.instance, wait.workflow, read_asked(event), from_us(event.accepted_at)
-            )
+            asked = read_asked(event)
+            answered = () if asked.needed is None else await _answered(runtime, wait.instance, asked)
+            found[wait.instance, key] = Open(wait.instance, wait.workflow, asked, from_us(event.accepted_at), answered)
     return list(found.values())
+
+
+async def _answered(runtime: Runtime, instance: str, asked: Asked) -> Sequence[str]:
+    """Return the people whose answers to a vote stand."""
+    exact = runtime.engine.storage.catalog.exact
+    refused = {event.id for event in await exact.sent_to(instance, REFUSED, MOST_PEOPLE) if event.subject == asked.key}
+    given = [event for event in await exact.sent_to(instance, ANSWERED, MOST_PEOPLE) if event.subject == asked.key]
+    places = {json.loads(event.data or b"{}")["person"] for event in given if refusal_id(event.id) not in refused}
+    return [person for place, person in enumerate(asked.people) if place in places or place in asked.given]
 
 
 async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | None) -> Standing:

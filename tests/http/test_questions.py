@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from click.testing import CliRunner
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from romancy import Client, InstanceNotFound, InvalidInput, QuestionRecord, WorkflowContext, ask, workflow
 from romancy.cli.group import main
@@ -35,6 +35,25 @@ async def refund(ctx: WorkflowContext, amount: int) -> list[Any]:
     return [answer.data.approved, answer.data.note, answer.by]
 
 
+def must_be_short(note: str) -> str:
+    if len(note) > 10:
+        raise ValueError("at most 10 characters")
+    return note
+
+
+@dataclass
+class Ballot:
+    approved: bool
+    note: Annotated[str, AfterValidator(must_be_short)] = ""
+
+
+@workflow
+async def merge(ctx: WorkflowContext) -> bool:
+    people = ["ann", "bob", "cy"]
+    vote = await ask(ctx, Ballot, title="Merge?", people=people, agrees=lambda b: b.approved, needed=2, refusals=2)
+    return (await vote.decision()).agreed
+
+
 @pytest.fixture
 def live(serve: Serve) -> Live:
     live = serve(workflows=[refund])
@@ -56,6 +75,8 @@ def test_over_http(live: Live) -> None:
         "text": "Order 7.\nIt was lost.",
         "people": ["ann", "bob"],
         "schema": TypeAdapter(Approval).json_schema(),
+        "needed": None,
+        "answered": [],
     }
     answer = "/api/instances/order-7/answer"
     assert_error(http.post("/api/instances/none/answer", json={"person": "ann", "data": 1}), 404, "InstanceNotFound")
@@ -119,3 +140,35 @@ def test_the_commands(live: Live) -> None:
     call("answer", "order-7", "ann", '{"approved": true}')
     assert live.result("order-7")["output"] == [True, "", "an operator, for ann"]
     assert "no workflow waits for an answer" in call("questions")
+
+
+def test_of_a_vote_it_is_shown_who_has_answered(serve: Serve) -> None:
+    live = serve(workflows=[merge])
+    live.start("merge", id="m-1")
+    http = live.client
+
+    def item() -> dict[str, Any]:
+        return next(iter(http.get("/api/questions").json()["items"]), {"answered": "nothing is asked"})
+
+    def call(*words: str) -> str:
+        done = CliRunner().invoke(main, [*words, "--url", live.url])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    eventually(lambda: item()["answered"] == [], 20)
+    assert item()["needed"] == 2
+    assert re.search(r"for +2 of ann, bob, cy to agree to 'Merge\?'\nanswer ", call("why", "m-1"))
+    refused = {"approved": True, "note": "much too long"}
+    http.post("/api/instances/m-1/answer", json={"person": "bob", "data": refused})
+    http.post("/api/instances/m-1/answer", json={"person": "ann", "data": {"approved": True}})
+    eventually(lambda: item()["answered"] == ["ann"], 20)  # that of bob was refused by the workflow
+    with SyncClient(live.url) as client:
+        assert client.list_questions().items[0].answered == ("ann",)
+        assert list(client.list_questions().items) == list(live.on_loop(lambda: live.app.list_questions()).items)
+    assert "2 of ann, bob, cy; answered: ann" in call("questions")
+    why = call("why", "m-1")
+    assert re.search(r"\nanswered +ann\n", why)
+    assert "`romancy answer m-1 bob DATA --ask-id ask:1` answers in place of bob" in why
+    assert "answered: <bdi>ann</bdi>" in http.get("/viewer/approvals").text
+    http.post("/api/instances/m-1/answer", json={"person": "bob", "data": {"approved": True}})
+    assert live.result("m-1")["output"] is True

@@ -43,7 +43,7 @@ def questions(limit: int, cursor: str | None, options: TargetOptions, as_json: b
                 clean(row.title),
                 one_line(row.text, _TEXT),
                 one_line(shape_of(row.schema), _TEXT) if row.schema else "",
-                clean(", ".join(row.people)),
+                clean(_people(row)),
                 clean(row.instance_id),
                 clean(row.workflow),
                 when(row.asked_at, now),
@@ -72,7 +72,8 @@ def show_question(screen: Screen, wait: Wait, question: QuestionRecord, now: dat
     """Show a wait for the answer to a question, and how to answer it."""
     screen.heading(f"question {clean(question.ask_id)}")
     facts = {
-        "for": clean(f"{either(question.people)} to answer {question.title!r}"),
+        "for": clean(_wanted(question)),
+        "answered": clean(", ".join(question.answered)),
         "text": one_line(question.text, 300),
         "answer": clean(shape_of(question.schema)) if question.schema else "",
         "since": when(question.asked_at, now),
@@ -80,9 +81,26 @@ def show_question(screen: Screen, wait: Wait, question: QuestionRecord, now: dat
         "line": place(wait.location),
     }
     screen.facts({name: text for name, text in facts.items() if text})
-    words = ["romancy", "answer", question.instance_id, question.people[0]]
-    given = f"DATA --ask-id {shlex.quote(question.ask_id)}"
-    screen.say(clean(f"`{shlex.join(words)} {given}` answers in place of {question.people[0]}"))
+    person = next((person for person in question.people if person not in question.answered), None)
+    if person is not None:
+        words = ["romancy", "answer", question.instance_id, person]
+        given = f"DATA --ask-id {shlex.quote(question.ask_id)}"
+        screen.say(clean(f"`{shlex.join(words)} {given}` answers in place of {person}"))
+
+
+def _people(question: QuestionRecord) -> str:
+    """Name the people who were asked, and say of a vote how many must agree, and who has answered."""
+    named = ", ".join(question.people)
+    if question.needed is None:
+        return named
+    answered = f"; answered: {', '.join(question.answered)}" if question.answered else ""
+    return f"{question.needed} of {named}{answered}"
+
+
+def _wanted(question: QuestionRecord) -> str:
+    if question.needed is None:
+        return f"{either(question.people)} to answer {question.title!r}"
+    return f"{question.needed} of {', '.join(question.people)} to agree to {question.title!r}"
 
 
 @click.command()

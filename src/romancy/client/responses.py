@@ -295,7 +295,8 @@ def to_entry(item: Mapping[str, Any]) -> HistoryEntry:
 def to_question(item: Mapping[str, Any]) -> QuestionRecord:
     expires_at = None if item["expires_at"] is None else _time(item["expires_at"])
     about = item["title"], item["text"], tuple(item["people"]), _time(item["asked_at"]), expires_at
-    return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about, item.get("schema", {}))
+    form = item.get("schema", {}), item.get("needed"), tuple(item.get("answered", ()))  # older servers don't send these
+    return QuestionRecord(item["instance_id"], item["workflow"], item["ask_id"], *about, *form)
 
 
 def to_worker(item: Mapping[str, Any]) -> WorkerRecord:

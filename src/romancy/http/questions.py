@@ -25,6 +25,8 @@ class QuestionItem(TypedDict):
     asked_at: schemas.Time
     expires_at: schemas.Time | None
     schema: dict[str, Any]
+    needed: int | None
+    answered: list[str]
 
 
 class Questions(TypedDict):
@@ -74,6 +76,8 @@ def _item(record: QuestionRecord) -> QuestionItem:
         "asked_at": time_text(record.asked_at),
         "expires_at": None if record.expires_at is None else time_text(record.expires_at),
         "schema": dict(record.schema),
+        "needed": record.needed,
+        "answered": list(record.answered),
     }
 
 
