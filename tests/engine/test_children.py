@@ -590,6 +590,81 @@ async def test_an_open_child_whose_id_was_changed_is_not_started_twice(
     assert await env.app.handle("p").result() == 7
 
 
+async def test_a_child_whose_workflow_was_replaced_under_its_id_is_not_waited_for_in_vain(env: Environment) -> None:
+    """Its end would be told to the operation that started it, and the changed code does not have that."""
+    which: list[Any] = [waiter]
+
+    @workflow
+    async def other(ctx: WorkflowContext) -> Any:
+        return (await wait_event(ctx, "go")).data
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> Any:
+        return await which[0].options(instance_id="kid")(ctx)
+
+    env.app.register(caller, waiter, other)
+    await env.app.start_workflow(caller, instance_id="p")
+    await until_stored(env, "kid")
+    which[0] = other
+    await env.restart()
+    await env.send_event("go", "test", 7)
+    found = await env.app.get_instance("p")
+    assert found.status == "blocked"
+    assert "recorded: child 'kid' was started by waiter:1" in found.error["message"]
+    which[0] = waiter
+    await env.app.resume_workflow("p")
+    assert await env.app.handle("p").result() == 7
+
+
+@pytest.mark.parametrize("own_id", [None, "kid"])
+@pytest.mark.parametrize("is_free", [False, True])
+@pytest.mark.parametrize("is_recorded", [False, True])
+async def test_a_child_keeps_its_version_and_its_parent_hears_of_it(
+    env: Environment, own_id: str | None, is_free: bool, is_recorded: bool
+) -> None:
+    @workflow(name="child")
+    async def one(ctx: WorkflowContext) -> str:
+        await wait_event(ctx, "go")
+        return "one"
+
+    @workflow(name="child", version=2)
+    async def two(ctx: WorkflowContext) -> str:
+        await wait_event(ctx, "go")
+        return "two"
+
+    current: list[Any] = [one]
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> list[str]:
+        found = list[str]()
+        for id in (own_id, None):
+            if is_free:
+                found.append(await (await start_workflow(ctx, current[0], instance_id=id)).result())
+            else:
+                found.append(await (current[0] if id is None else current[0].options(instance_id=id))(ctx))
+            await wait_event(ctx, "next")
+        return found
+
+    env.app.register(caller, one, two)
+    child = own_id or "p/child:1"
+    await env.app.start_workflow(caller, instance_id="p")
+    await until_stored(env, child)
+    if is_recorded:
+        await env.send_event("go", "test")
+    current[0] = two
+    async with down(env):
+        pass
+    if not is_recorded:
+        await env.send_event("go", "test")
+    await env.send_event("next", "test")
+    await until_stored(env, "p/child:2")
+    await env.send_event("go", "test")
+    await env.send_event("next", "test")
+    assert await env.app.handle("p").result() == ["one", "two"]
+    assert {id: (await env.app.get_instance(id)).version for id in (child, "p/child:2")} == {child: 1, "p/child:2": 2}
+    assert len(await statuses(env)) == 3
+
+
 async def until_stored(env: Environment, id: str) -> None:
     async with asyncio.timeout(20):
         while (  # noqa: ASYNC110 - what is waited for is in the database

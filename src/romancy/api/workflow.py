@@ -22,7 +22,7 @@ from romancy.core.places import place_of
 from romancy.core.queues import Queue, check_key, check_priority
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.schedules import Schedule, to_schedule
-from romancy.core.versions import check_version, stored_name
+from romancy.core.versions import bare_name, check_version, stored_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +121,7 @@ def child_call(
     else:
         raise TypeError(f"start_workflow(ctx, ...) takes a workflow, not {wf!r}; put @workflow on it")
     kind, input = write_input(definition, name, args, kwargs)
-    op = instance.run.next_id(name)
+    op = instance.run.next_id(bare_name(name))  # not its version: a child that runs an older one is still the same
     chosen = instance_id if instance_id is not None else given
     own = None if chosen is None else check_id(chosen)
     suffix = "" if instance.dropped is None else instance.dropped.suffix(op)

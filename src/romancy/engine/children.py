@@ -6,7 +6,9 @@ request to cancel the same child must not share a batch.
 
 After a parent was read, the database is asked which of its children exist: those that its code has only since a change
 do not. If one exists under another id, because changed code chooses another one, the parent is blocked. Otherwise a
-second child would be started. After a retry, a few children are just started again, which finds them.
+second child would be started. It is also blocked if a child was started by another operation, because changed code
+starts another workflow under its id: its end would be told to an operation that is not there. After a retry, a few
+children are just started again, which finds them.
 """
 
 from __future__ import annotations
@@ -99,14 +101,16 @@ class Children:
     async def _find(self, parent: Resident, calls: Sequence[ChildCall], what: str) -> None:
         missing: list[ChildCall] = []
         there: list[ChildCall] = []
+        started_by: dict[str, str | None] = {}
         instance = parent.instance
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
             known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
             missing += [call for call in asked if call.child not in known]
             there += [call for call in asked if call.child in known]
-        error = None
-        if missing and instance.dropped is None:
+            started_by |= known
+        error = None if instance.dropped is not None else _changed_operation(instance, there, started_by)
+        if missing and error is None and instance.dropped is None:
             stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
             error = _changed_id(instance, missing, stored)
         # What follows may run user code, which must not happen inside a task.
@@ -228,4 +232,16 @@ def _changed_id(
             recorded = f"child {call.id} was started with the id {started!r}"
             asked = f"starts {call} with the id {call.child!r}"
             return left_history(instance.id, instance.definition.name, recorded, asked)
+    return None
+
+
+def _changed_operation(
+    instance: Instance, there: Sequence[ChildCall], started_by: Mapping[str, str | None]
+) -> NonDeterminismError | None:
+    """Return the error if a child was started by another operation than the one that waits for it now."""
+    for call in there:
+        op = started_by[call.child]
+        if op is not None and op != call.id:
+            recorded = f"child {call.child!r} was started by {op}"
+            return left_history(instance.id, instance.definition.name, recorded, f"starts it by {call}")
     return None

@@ -382,8 +382,8 @@ class Storage(Protocol):
         """Return those of the given ids that exist."""
         ...
 
-    async def children(self, parent: str, instances: Collection[str]) -> set[str]:
-        """Return those of the given ids that are children of an instance."""
+    async def children(self, parent: str, instances: Collection[str]) -> dict[str, str | None]:
+        """Return those of the given ids that are children of an instance, with the operations that started them."""
         ...
 
     async def finished(self, instances: Collection[str]) -> list[Finished]:

@@ -98,8 +98,8 @@ class Reads:
     async def existing(self, instances: Collection[str]) -> set[str]:
         return {id for (id,) in await self._ask("known_instances", listed=list(instances))}
 
-    async def children(self, parent: str, instances: Collection[str]) -> set[str]:
-        return {id for (id,) in await self._ask("known_children", listed=list(instances), parent=parent)}
+    async def children(self, parent: str, instances: Collection[str]) -> dict[str, str | None]:
+        return dict(await self._ask("known_children", listed=list(instances), parent=parent))
 
     async def finished(self, instances: Collection[str]) -> list[Finished]:
         rows = await self._ask("finished_instances", listed=list(instances))
