@@ -1,7 +1,7 @@
 """Gather the pages of the site in build/docs, from where Zensical builds it: python scripts/docs_pages.py.
 
-- docs/ is the site. README.md is its front page; CHANGELOG.md and the like, and every file below examples/, are pages,
-  too. Links between all of them work on the site as they work in the repository.
+- docs/ is the site. README.md is its front page; CHANGELOG.md and the like, LICENSE, and every file below examples/ and
+  deploy/, are pages, too. Links between all of them work on the site as they work in the repository.
 - Each page is also published as Markdown below `text/`. `llms.txt` lists these, and `llms-full.txt` has them in one
   file. There, the reference is spelled out.
 """
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(
     r"""(?P<before>\]\(|\bsrc(?:set)?=")(?!https?://|mailto:|#)(?P<path>[^)#\s"]+)(?P<anchor>#[^)\s"]*)?(?P<after>[)"])"""
 )
+LANGUAGES = {"Dockerfile": "dockerfile", ".py": "python", ".service": "ini", ".yaml": "yaml"}
 REFERENCE = re.compile(r"^::: (?P<name>[\w.]+)\n(?:    .*\n)*", re.MULTILINE)
 
 
@@ -37,6 +38,8 @@ class Listed:
 def address(path: str) -> str:
     """Return the page of the site that shows a file of the repository."""
     path = posixpath.normpath(path)
+    if path == "LICENSE" or path.split("/")[0] == "deploy":
+        return f"{path}/index.md" if (ROOT / path).is_dir() else f"{path}.md"
     if path == "README.md":
         return "index.md"
     if "/" not in path and path.endswith(".md"):
@@ -70,7 +73,23 @@ def pages() -> dict[str, str]:
         elif file.suffix == ".py" and file.stat().st_size:
             source = file.read_text(encoding="utf-8").rstrip()
             found[address(path)] = f"# {file.name}\n\n```python\n{source}\n```\n"
+    for file in (ROOT / "LICENSE", ROOT / "deploy", *sorted((ROOT / "deploy").rglob("*"))):
+        if "__pycache__" not in file.parts:
+            found[address(file.relative_to(ROOT).as_posix())] = _folder(file) if file.is_dir() else _file(file)
     return found
+
+
+def _folder(folder: Path) -> str:
+    """Return a page that lists the files of a folder."""
+    files = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+    listed = "\n".join(f"- [{file}]({file}.md)" for file in files if "__pycache__" not in file)
+    return f"# {folder.relative_to(ROOT).as_posix()}\n\n{listed}\n"
+
+
+def _file(file: Path) -> str:
+    """Return a page that shows a file."""
+    language = LANGUAGES.get(file.suffix or file.name, "text")
+    return f"# {file.name}\n\n````{language}\n{file.read_text(encoding='utf-8').rstrip()}\n````\n"
 
 
 def navigation(config: dict[str, Any]) -> Iterator[Listed]:

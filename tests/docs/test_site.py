@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,23 @@ def infos_of_hooks() -> set[str]:
 def test_every_page_is_in_the_navigation_once() -> None:
     listed = [page.path for page in docs_pages.navigation(CONFIG)]
     assert len(listed) == len(set(listed))
-    pages = {path for path in docs_pages.pages() if path == "examples/index.md" or not path.startswith("examples/")}
+    files = ("examples/", "deploy/", "LICENSE")  # these are reached from pages
+    pages = {path for path in docs_pages.pages() if path == "examples/index.md" or not path.startswith(files)}
     assert set(listed) == pages
+
+
+def test_every_link_leads_to_a_page_or_a_picture() -> None:
+    pages = docs_pages.pages()
+    pictures = {file.relative_to(ROOT / "docs").as_posix() for file in (ROOT / "docs" / "images").iterdir()}
+    made = {"llms.txt", "llms-full.txt"}
+    lost = [
+        f"{path}: {link['path']}"
+        for path, markdown in pages.items()
+        if not path.startswith(("examples/", "deploy/"))
+        for link in docs_pages.LINK.finditer(re.sub(r"^(```+).*?^\1$", "", markdown, flags=re.DOTALL | re.MULTILINE))
+        if posixpath.normpath(posixpath.join(posixpath.dirname(path), link["path"])) not in {*pages, *pictures, *made}
+    ]
+    assert lost == []
 
 
 @pytest.mark.parametrize("module", MODULES)
