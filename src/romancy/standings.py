@@ -32,7 +32,7 @@ from romancy.errors import CodecError, InvalidInput
 from romancy.runtime import Runtime
 from romancy.storage.catalog import WaitPosition
 from romancy.storage.opener import PLAIN
-from romancy.storage.records import StoredWait
+from romancy.storage.records import UNREAD, StoredWait
 
 MOST_OPEN = 1000
 State = Literal["open", "refused", "answered", "closed", "expired"]
@@ -125,12 +125,20 @@ async def open_of(runtime: Runtime, waits: Iterable[StoredWait]) -> list[Open]:
             key = PLAIN.filter_of(wait.spec).subject or ""
             event = await _event(runtime, asked_id(wait.instance, key)) if (wait.instance, key) not in found else None
         except (CodecError, KeyError):
-            continue  # it can't be opened without the key: there is nothing to show
+            found[wait.instance, wait.op] = _sealed(wait)
+            continue
         if event is not None:
             asked = read_asked(event)
             answered = () if asked.needed is None else await _answered(runtime, wait.instance, asked)
             found[wait.instance, key] = Open(wait.instance, wait.workflow, asked, from_us(event.accepted_at), answered)
     return list(found.values())
+
+
+def _sealed(wait: StoredWait) -> Open:
+    """Return a question that can't be opened without the key: only that it was asked, and by whom."""
+    label = json.loads(wait.spec).get(UNREAD, "") if wait.spec.startswith(b"{") else ""
+    asked = Asked(wait.op.removeprefix("answer ").rpartition(":")[0], f"sealed ({label})", "", (), {})
+    return Open(wait.instance, wait.workflow, asked, from_us(wait.created_at))
 
 
 async def _answered(runtime: Runtime, instance: str, asked: Asked) -> Sequence[str]:

@@ -85,6 +85,10 @@ def test_why_says_of_a_question_that_it_is_sealed() -> None:
     assert "its filter is sealed (k2)" in said
     assert SECRET not in said
     assert SECRET in romancy("why", "r", ROMANCY_CODEC="sealed_shop:codec").output
+    [item] = json.loads(romancy("questions", "--json").output)["items"]
+    assert (item["title"], item["ask_id"], item["instance_id"], item["people"]) == ("sealed (k2)", "ask:1", "r", [])
+    assert "sealed (k2)" in romancy("questions").output
+    assert SECRET in romancy("questions", ROMANCY_CODEC="sealed_shop:codec").output
 
 
 def test_with_the_codec_they_are_shown() -> None:
