@@ -15,8 +15,6 @@ from romancy.core.questions import (
     ANSWERED,
     ASKED,
     MOST_ANSWERS,
-    MOST_PEOPLE,
-    REFUSED,
     SOURCE,
     Asked,
     answer_event,
@@ -137,17 +135,22 @@ async def open_of(runtime: Runtime, waits: Iterable[StoredWait]) -> list[Open]:
 def _sealed(wait: StoredWait) -> Open:
     """Return a question that can't be opened without the key: only that it was asked, and by whom."""
     label = json.loads(wait.spec).get(UNREAD, "") if wait.spec.startswith(b"{") else ""
-    asked = Asked(wait.op.removeprefix("answer ").rpartition(":")[0], f"sealed ({label})", "", (), {})
+    operation = wait.op.removeprefix("answer ").rpartition(":")[0]
+    asked = Asked(f"{operation}..", f"sealed ({label})", "", (), {})  # its digest and its time are not known
     return Open(wait.instance, wait.workflow, asked, from_us(wait.created_at))
 
 
 async def _answered(runtime: Runtime, instance: str, asked: Asked) -> Sequence[str]:
-    """Return the people whose answers to a vote stand."""
-    exact = runtime.engine.storage.catalog.exact
-    refused = {event.id for event in await exact.sent_to(instance, REFUSED, MOST_PEOPLE) if event.subject == asked.key}
-    given = [event for event in await exact.sent_to(instance, ANSWERED, MOST_PEOPLE) if event.subject == asked.key]
-    places = {json.loads(event.data or b"{}")["person"] for event in given if refusal_id(event.id) not in refused}
-    return [person for place, person in enumerate(asked.people) if place in places or place in asked.given]
+    """Return the people whose answers to a vote stand. Only ids are looked up: an answer can be large, or sealed."""
+    answered = set(asked.given)
+    left = [place for place in range(len(asked.people)) if place not in answered]
+    for number in range(1, MOST_ANSWERS + 1):
+        answers = {answer_id(instance, asked.key, place, number): place for place in left}
+        ids = [*answers, *map(refusal_id, answers)]
+        known = await runtime.engine.storage.catalog.exact.existing(SOURCE, ids) if ids else ()
+        left = [place for id, place in answers.items() if id in known and refusal_id(id) in known]
+        answered |= {place for id, place in answers.items() if id in known} - {*left}
+    return [person for place, person in enumerate(asked.people) if place in answered]
 
 
 async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | None) -> Standing:

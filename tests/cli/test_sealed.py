@@ -70,7 +70,14 @@ def test_why_names_the_types_without_the_codec_and_says_that_it_cannot_compare()
 
 @workflow
 async def refund(ctx: WorkflowContext) -> bool:
-    return (await (await ask(ctx, bool, title=SECRET, people=["ann"])).answer()).data
+    return (await (await ask(ctx, bool, title=SECRET, people=["ann"], ask_id="refund.v2.final")).answer()).data
+
+
+@workflow
+async def large_vote(ctx: WorkflowContext) -> bool:
+    people = ["ann", "bob", "cy"]
+    vote = await ask(ctx, str, title="?", people=people, agrees=lambda answer: answer == SECRET, needed=2, refusals=2)
+    return (await vote.decision()).agreed
 
 
 async def _ask_and_wait() -> None:
@@ -86,7 +93,12 @@ def test_why_says_of_a_question_that_it_is_sealed() -> None:
     assert SECRET not in said
     assert SECRET in romancy("why", "r", ROMANCY_CODEC="sealed_shop:codec").output
     [item] = json.loads(romancy("questions", "--json").output)["items"]
-    assert (item["title"], item["ask_id"], item["instance_id"], item["people"]) == ("sealed (k2)", "ask:1", "r", [])
+    assert (item["title"], item["ask_id"], item["instance_id"], item["people"]) == (
+        "sealed (k2)",
+        "refund.v2.final",
+        "r",
+        [],
+    )
     assert "sealed (k2)" in romancy("questions").output
     assert SECRET in romancy("questions", ROMANCY_CODEC="sealed_shop:codec").output
 
@@ -141,6 +153,16 @@ def test_a_file_that_is_missing_is_named() -> None:
     shown = CliRunner().invoke(main, words, env={"ROMANCY_CODEC": "outside_shop:codec", "COLUMNS": "400"}).output
     assert "outside the database, and not readable" in shown
     assert str(Path("blobs").absolute()) in shown
+
+
+async def test_who_has_answered_is_known_without_the_answers() -> None:
+    codec = Outside("blobs", over=1000)
+    async with environment(workflows=[large_vote], codec=codec) as env:
+        handle = await env.start(large_vote)
+        await env.answer(handle, "bob", "no" * 1000)
+        shutil.rmtree("blobs")
+        [question] = (await env.app.list_questions()).items
+        assert (question.needed, question.answered) == (2, ("bob",))
 
 
 async def test_a_copy_is_sealed_as_it_was() -> None:

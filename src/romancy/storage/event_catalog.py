@@ -5,7 +5,7 @@ A filter without a suitable index reads a limited number of events and reports h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,10 @@ class EventCatalog:
         for seq, taker, op in await self._ask("receivers", seqs=list(found)) if found else ():
             found[seq].receivers.append((taker, op))
         return list(found.values())
+
+    async def existing(self, source: str, ids: Collection[str]) -> set[str]:
+        """Return those of the given ids that events of a source have."""
+        return {id for (id,) in await self._ask("known_events", source=source, listed=list(ids))}
 
     async def sent_to(self, instance: str, type: str, limit: int) -> list[Event]:
         """Return events of a type that are addressed to an instance, newest first."""

@@ -296,6 +296,8 @@ SELECT {shown_event} FROM romancy.events e WHERE {taken_by_instance} AND {fittin
 SELECT seq FROM romancy.events WHERE accepted_at <= :until::bigint ORDER BY accepted_at DESC, seq DESC LIMIT 1
 -- name: shown_event
 SELECT {shown_event} FROM romancy.events e WHERE e.source = :source::text AND e.id = :id::text
+-- name: known_events
+SELECT e.id FROM {listed} JOIN romancy.events e ON e.source = :source::text AND e.id = x.value
 -- What was sent to an instance, newest first.
 -- name: addressed_to
 SELECT {event} FROM romancy.events e WHERE e.type = :type::text AND e.target = :instance::text
