@@ -1,7 +1,8 @@
-"""What `env.replace` takes."""
+"""What `env.replace` takes, and how long an environment waits for activities."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -133,3 +134,22 @@ async def test_a_fake_step_must_fit(name: Any, fake: Any, said: str) -> None:
         with pytest.raises(TypeError) as refused:
             env.replace_step(name, fake)
     assert str(refused.value).startswith(said)
+
+
+@activity
+def takes_real_time(ctx: ActivityContext) -> str:
+    time.sleep(1.0)
+    return "done"
+
+
+@workflow
+async def patient(ctx: WorkflowContext) -> str:
+    return await takes_real_time(ctx)
+
+
+@pytest.mark.parametrize(("patience", "status"), [(0.05, "running"), (60, "completed")])
+async def test_the_patience_with_activities_that_take_real_time(patience: float, status: str) -> None:
+    async with environment(workflows=[patient], patience=patience) as env:
+        handle = await env.start(patient)
+        assert (await handle.status()) == status
+        assert await handle.result() == "done"

@@ -89,10 +89,10 @@ class TestHandle(WorkflowHandle[R]):
 
 
 class Environment:
-    """The real engine with a clock that you control. Everything is idle whenever a call returns."""
+    """The real engine with a clock that you control. Whenever a call returns, nothing runs but long activities."""
 
-    def __init__(self, app: App, clock: ManualClock) -> None:
-        self.app = app
+    def __init__(self, app: App, clock: ManualClock, patience: float | None = None) -> None:
+        self.app, self._patience = app, _PATIENCE if patience is None else patience
         self._runtime = runtime_of(app)
         self.clock = clock
         self._fakes: dict[Hashable, Callable[..., Any]] = {}
@@ -236,12 +236,15 @@ class Environment:
         self._fakes[name] = stand_in_for_step(fake)
 
     async def settle(self) -> None:
-        """Wait until everything is idle: nothing to run, nothing to store, no activity running."""
+        """Wait until everything is idle: nothing to run, nothing to store, no activity running.
+
+        An activity that runs longer than the patience of the environment, in real time, counts as waiting.
+        """
         engine, calm, since = self._runtime.engine, 0, stopwatch()
         while calm < 3:
             await asyncio.sleep(0 if calm else 0.0002)
             only_activities = engine.activities.running and engine.is_idle_but_for_activities
-            if engine.is_idle or (only_activities and stopwatch() - since > _PATIENCE):
+            if engine.is_idle or (only_activities and stopwatch() - since > self._patience):
                 calm += 1
             else:
                 calm = 0
@@ -256,9 +259,16 @@ def _by_start(child: Instance) -> tuple[datetime, list[str | int]]:
 
 @asynccontextmanager
 async def environment(
-    *, workflows: Sequence[Workflow[..., Any]] = (), database: str = ":memory:", **options: Any
+    *,
+    workflows: Sequence[Workflow[..., Any]] = (),
+    database: str = ":memory:",
+    patience: float | None = None,
+    **options: Any,
 ) -> AsyncGenerator[Environment, None]:
-    """Run the real engine on `:memory:` or a file, with a clock that you control. `options` are passed to `App`."""
+    """Run the real engine on `:memory:` or a file, with a clock that you control. `options` are passed to `App`.
+
+    `patience`: the real seconds after which an activity that is still running counts as waiting (default: 0.3).
+    """
     clock = ManualClock()
     if options.get("worker", True) is True:
         options["worker"] = WorkerOptions(grace=0.1)
@@ -269,7 +279,7 @@ async def environment(
     await storage.open()
     try:
         await app.start()
-        env = Environment(app, clock)
+        env = Environment(app, clock, patience)
         env._prepare()  # pyright: ignore[reportPrivateUsage]
         try:
             yield env
