@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from romancy.core.dropped import standing
 from romancy.core.history import Entry, Kind, unpack_event
-from romancy.core.questions import ANSWERED, ASKED, CLOSED, SOURCE, read_asked, refusal_id
+from romancy.core.questions import ANSWERED, ASKED, CLOSED, REFUSED, SOURCE, read_asked
+from romancy.core.retrial import Fact, facts_of
 from romancy.engine.engine import Engine
 
 
@@ -21,13 +21,25 @@ async def ask_again(engine: Engine, fork: str, entries: Sequence[Entry]) -> None
     for question in (event for event in sent if event.get("type") == ASKED and event["subject"] not in closed):
         found = await engine.storage.catalog.exact.event(SOURCE, question["id"])
         if found is not None:
-            asked = replace(read_asked(found.event), given=_given(question["subject"], counted, sent))
+            asked = replace(read_asked(found.event), given=_given(question["subject"], counted))
             await engine.accept(asked.to_event(fork))
 
 
-def _given(key: str, entries: Sequence[Entry], sent: Sequence[Mapping[str, Any]]) -> Sequence[int]:
-    """Return the places of the people whose answers to a question were received, and not refused."""
-    ids = {event.get("id") for event in sent}
-    received = [unpack_event(entry.payload or b"{}") for entry in entries if entry.kind == Kind.EVENT_RECEIVED]
-    answers = [event for event in received if event.type == ANSWERED and event.subject == key]
-    return sorted({json.loads(event.data or b"{}")["person"] for event in answers if refusal_id(event.id) not in ids})
+def _given(key: str, entries: Sequence[Entry]) -> Sequence[int]:
+    """Return the places of the people whose answers to a question were received, and not refused.
+
+    The last one can still be: the fork reads it once more, and what its original did then is not copied.
+    """
+    places: set[int] = set()
+    for fact in facts_of(entries):
+        if fact.entry is not None and fact.entry.kind == Kind.EVENT_RECEIVED and not _refuses(fact):
+            event = unpack_event(fact.entry.payload or b"{}")
+            if event.type == ANSWERED and event.subject == key:
+                places.add(json.loads(event.data or b"{}")["person"])
+    return sorted(places)
+
+
+def _refuses(fact: Fact) -> bool:
+    """Return whether the code refused an answer as soon as it had it. The id may be that of an original's answer."""
+    marks = (json.loads(mark.input or b"{}") for mark in fact.marks if mark.kind == Kind.EVENT_SENT)
+    return any(sent.get("type") == REFUSED for sent in marks)

@@ -14,6 +14,7 @@ from romancy.core.model import FINAL, Event, from_us
 from romancy.core.questions import (
     ANSWERED,
     ASKED,
+    COPIED,
     MOST_ANSWERS,
     SOURCE,
     Asked,
@@ -69,11 +70,11 @@ async def standing(runtime: Runtime, instance: str, key: str, person: int) -> St
     asked = read_asked(found)
     if person >= len(asked.people):
         return None
-    number, refused, answered = await _answers(runtime, instance, key, person)
+    number, refused, answered = await _answers(runtime, instance, asked, person)
     closed = await _event(runtime, closing_id(instance, key))
     by = json.loads(closed.data or b"{}").get("by") if closed is not None else None
     state: State = "open"
-    if person in asked.given or (answered is not None and (closed is None or answered.seq < closed.seq)):
+    if number == COPIED or (answered is not None and (closed is None or answered.seq < closed.seq)):
         state = "answered"
     elif closed is not None or answered is not None or row.status in FINAL or not row.run.owns(operation_of(key)):
         state = "closed"  # also if it has continued as new since
@@ -142,12 +143,15 @@ def _sealed(wait: StoredWait) -> Open:
 
 async def _answered(runtime: Runtime, instance: str, asked: Asked) -> Sequence[str]:
     """Return the people whose answers to a vote stand. Only ids are looked up: an answer can be large, or sealed."""
-    answered = set(asked.given)
+    exact = runtime.engine.storage.catalog.exact
+    copied = {refusal_id(answer_id(instance, asked.key, place, COPIED)): place for place in asked.given}
+    known = await exact.existing(SOURCE, [*copied]) if copied else set[str]()
+    answered = {place for id, place in copied.items() if id not in known}
     left = [place for place in range(len(asked.people)) if place not in answered]
     for number in range(1, MOST_ANSWERS + 1):
         answers = {answer_id(instance, asked.key, place, number): place for place in left}
         ids = [*answers, *map(refusal_id, answers)]
-        known = await runtime.engine.storage.catalog.exact.existing(SOURCE, ids) if ids else ()
+        known = await exact.existing(SOURCE, ids) if ids else set[str]()
         left = [place for id, place in answers.items() if id in known and refusal_id(id) in known]
         answered |= {place for id, place in answers.items() if id in known} - {*left}
     return [person for place, person in enumerate(asked.people) if place in answered]
@@ -174,13 +178,16 @@ async def find_open(runtime: Runtime, instance: str, person: str, ask_id: str | 
     raise InvalidInput(f"instance {instance!r}: {why}")
 
 
-async def _answers(runtime: Runtime, instance: str, key: str, person: int) -> tuple[int, str, Event | None]:
-    """Return which answer of a person is next, why the last was refused, and the one that stands."""
+async def _answers(runtime: Runtime, instance: str, asked: Asked, person: int) -> tuple[int, str, Event | None]:
+    """Return which answer of a person is next, why the last was refused, and the one that stands.
+
+    One that a fork has copied has no event in the name of the fork, but comes first.
+    """
     why = ""
-    for number in itertools.count(1):
-        id = answer_id(instance, key, person, number)
+    for number in itertools.count(COPIED if person in asked.given else COPIED + 1):
+        id = answer_id(instance, asked.key, person, number)
         given = await _event(runtime, id)
-        if given is None:
+        if given is None and number != COPIED:
             return number, why, None
         refused = await _event(runtime, refusal_id(id))
         if refused is None:

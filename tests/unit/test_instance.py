@@ -445,7 +445,18 @@ def test_code_that_no_longer_sends() -> None:
 
     error = recorded().differs(changed)
     assert error.recorded.startswith("event_sent send charged:1")
-    assert error.asked == "did not send it"
+    assert error.asked.startswith("did not send it; waits for wait paid:1 for ")
+
+
+def test_code_that_asks_for_something_before_it_sends() -> None:
+    async def changed(ctx: WorkflowContext) -> None:
+        await charge(ctx, 5)
+        await charge(ctx, 6)
+        await send_event(ctx, "charged", "shop", {"amount": 5})
+
+    error = recorded().differs(changed)
+    assert error.recorded.startswith("event_sent send charged:1")
+    assert error.asked == 'did not send it; waits for activity charge:2 charge({"amount":6})'
 
 
 def test_code_that_sends_something_new() -> None:

@@ -27,6 +27,7 @@ from romancy.core.questions import (
     CLOSED,
     LONGEST_TEXT,
     LONGEST_TITLE,
+    REFUSED,
     SOURCE,
     Asked,
     check_ask_id,
@@ -146,13 +147,23 @@ class _Asked(Generic[T_co]):
                 self._expired = error
                 await self._close("expired", None)
                 raise self._timeout("expired", error) from error
+            if event.data["person"] in self._answered:
+                continue  # a retry may accept what was refused: then the one that followed must not count, too
             try:
                 data = self._model.read(json.dumps(event.data["answer"]).encode())
             except Unfit as error:
-                await _send(instance, refused_event(instance.alias, asked.key, event.id, self._why(error)))
+                await self._refuse(event.id, self._why(error))
                 continue
             self._answered.add(event.data["person"])
             return Answer(data, event.data["by"], event.time)
+
+    async def _refuse(self, answer: str, why: str) -> None:
+        """Say that an answer does not count. On replay, the recorded id counts: that of a fork was another one once."""
+        await _check_alive(self._instance)
+        op = _next_id(self._instance, REFUSED)
+        event = refused_event(self._instance.alias, self._asked.key, answer, why)
+        recorded = self._instance.recorded(op)
+        _send_as(op, self._instance, event if recorded is None else replace(event, id=json.loads(recorded)["id"]))
 
     def _why(self, unfit: Unfit) -> str:
         """Say why an answer was refused, for the person who gave it."""

@@ -38,10 +38,15 @@ def unlike(instance: str, workflow: str, mark: Entry | None, kind: Kind, op: str
     return left_history(instance, workflow, recorded, f"{does}s {made.decode()}")
 
 
-def unmade(instance: str, workflow: str, mark: Entry) -> NonDeterminismError:
-    """Return the error for code that does not send or emit what it did before."""
+def unmade(instance: str, workflow: str, ops: Mapping[str, Operation], mark: Entry) -> NonDeterminismError:
+    """Return the error for code that does not send or emit what it did before, and what it waits for instead."""
     verb = "emit" if mark.kind == Kind.EMITTED else "send"
-    return left_history(instance, workflow, name_of(mark), f"did not {verb} it")
+    instead = f"; {_waiting(ops)}" if ops else ""
+    return left_history(instance, workflow, name_of(mark), f"did not {verb} it{instead}")
+
+
+def _waiting(ops: Mapping[str, Operation]) -> str:
+    return f"waits for {', '.join(map(str, ops.values())) or 'nothing'}"
 
 
 def explain(error: BaseException) -> BaseException:
@@ -78,8 +83,7 @@ def answered(instance: str, workflow: str, ops: Mapping[str, Operation], entry: 
     """Return the open operation that an entry answers. The code must have asked for exactly this."""
     operation = ops.get(entry.op)
     if operation is None:
-        waiting = ", ".join(map(str, ops.values())) or "nothing"
-        raise left_history(instance, workflow, name_of(entry), f"waits for {waiting}")
+        raise left_history(instance, workflow, name_of(entry), _waiting(ops))
     if entry.kind in operation.answers and (entry.input is None or operation.is_recorded_as(entry.input)):
         return operation
     raise left_history(instance, workflow, name_of(entry), str(operation))

@@ -213,7 +213,7 @@ class Instance:
         if self._marks:
             self.patches = without_patches(self.patches, self._marks)
         for entry in self._marks.values():
-            raise unmade(self.id, self.definition.name, entry)
+            raise unmade(self.id, self.definition.name, self.ops, entry)
 
     def _run(self, first: Callable[..., Any], *args: Any) -> None:
         """Run one activation, then check whether the code ended, is stuck, or left its history."""

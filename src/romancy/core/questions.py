@@ -33,6 +33,8 @@ MOST_ANSWERS = 5
 LONGEST_TITLE, LONGEST_TEXT = 300, 10_000
 LONGEST_ASK_ID = 200
 """Bytes. The key adds up to 50, and a ticket has room for 255."""
+COPIED = 0
+"""The number of an answer that a fork has copied, in the fork's own name."""
 _DIGEST = 12
 
 
@@ -51,7 +53,7 @@ class Asked:
     needed: int | None = None
     """Of a vote: how many must agree."""
     given: Sequence[int] = ()
-    """The places of the people whose answers a fork has copied: they have answered."""
+    """The places of the people whose answers a fork has copied: they have answered, unless the fork refuses it."""
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -124,6 +126,10 @@ def answer_event(instance: str, key: str, person: int, number: int, answer: Any,
 
 
 def refused_event(instance: str, key: str, answer: str, why: str) -> Event:
+    """Return the refusal of an answer. That of a copied one is the fork's own: its original may have refused it too."""
+    asked, _, given = answer.rpartition("/")
+    if asked != asked_id(instance, key):
+        answer = answer_id(instance, key, int(given.partition(".")[0]), COPIED)
     return _event(REFUSED, refusal_id(answer), key, instance, {"why": why[:MAX_TEXT]})
 
 
