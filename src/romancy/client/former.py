@@ -60,7 +60,7 @@ class _Adapted(httpx2.AsyncBaseTransport):
         """Raise httpx2's error of the same name."""
         try:
             yield
-        except self._httpx.TransportError as error:
+        except self._httpx.RequestError as error:
             kind = getattr(httpx2, type(error).__name__, httpx2.TransportError)
             raise kind(str(error)) from error
 

@@ -94,7 +94,7 @@ class RemoteHandle(Generic[R_co]):
         `retry_for` says.
         """
         topic, after = check_wanted(topic, after)
-        return follow(self._client.listen, self.instance_id, topic, model, after)
+        return follow(self._client.url, self._client.listen, self.instance_id, topic, model, after)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask it to stop: its code sees `asyncio.CancelledError` and can clean up. False if it had already ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -99,8 +99,7 @@ def to_error(url: str, status: int, content: object, about: About, *, with_token
     if kind == "QueueFull":
         return QueueFull(str(text), queue=str(found.get("queue", "")))
     if kind == "InvalidBatch":
-        failures = [(int(failure["index"]), str(failure["error"])) for failure in found.get("failures", ())]
-        return InvalidBatch(failures, about.events)
+        return InvalidBatch(read(url, found.get("failures", ()), _to_failures), about.events)
     if known := _SAME.get(str(kind)) or _BY_STATUS.get(status):
         return known(str(text))
     if status in _INVALID:
@@ -133,8 +132,13 @@ def read(url: str, content: object, reader: Callable[[Any], T]) -> T:
     """Read a record from an answer."""
     try:
         return reader(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise not_romancy(url, f"its answer is not valid ({type(error).__name__}: {error})") from error
+
+
+def _to_failures(items: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """The index and reason of each invalid event of a batch."""
+    return [(int(item["index"]), str(item["error"])) for item in items]
 
 
 # --- records --------------------------------------------------------------------------------------------------------

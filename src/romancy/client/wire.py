@@ -150,6 +150,8 @@ class Wire:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise unreachable from error
             raise _Again(unreachable) from error
+        except httpx2.RequestError as error:  # such as a body that is not compressed as its headers say
+            raise not_romancy(self.url, f"its answer can't be decoded ({error})") from error
 
     async def _attempt(self, call: Call) -> Reply:
         with self._translated(call):

@@ -1,0 +1,97 @@
+"""Errors of other libraries do not pass through the client: an answer that can't be read, a client that is closed, and
+proxies in the environment have errors of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from romancy import (
+    Client,
+    NotStorable,
+    UnexpectedAnswer,
+)
+from tests.http.flaky import Canned, proxy
+
+STREAM = {"content-type": "text/event-stream"}
+EMISSION: dict[str, Any] = {
+    "n": 1,
+    "topic": "t",
+    "value": "x",
+    "at": "2026-01-01T00:00:00Z",
+    "activity_id": None,
+    "attempt": 1,
+    "kind": "data",
+}
+
+
+async def first_emitted(client: Client, **options: Any) -> Any:
+    async for emission in client.handle("i").emitted(**options):
+        return emission
+
+
+def streamed(data: str) -> Canned:
+    return Canned(200, f"data: {data}\n\n", STREAM)
+
+
+# --- answers that can't be read ---------------------------------------------------------------------------------------
+async def test_a_body_that_cant_be_decoded() -> None:
+    broken = {"content-encoding": "gzip"}
+    answers = Canned(200, "broken", broken), Canned(200, "broken", STREAM | broken), Canned(200, "broken", broken)
+    with proxy("", *answers) as between:
+        async with Client(between.url) as client:
+            for ask in (client.list_instances, lambda: first_emitted(client), lambda: first_emitted(client)):
+                with pytest.raises(UnexpectedAnswer, match="can't be decoded"):
+                    await ask()
+        assert len(between.seen) == 3, "the server would answer the same again"
+
+
+async def test_a_transport_of_httpx_that_cant_decode() -> None:
+    httpx = pytest.importorskip("httpx")
+
+    def fail(request: Any) -> Any:
+        raise httpx.DecodingError("as planned")
+
+    async with Client("http://shop", transport=httpx.MockTransport(fail)) as client:
+        with pytest.raises(UnexpectedAnswer, match=r"can't be decoded.*as planned"):
+            await client.list_instances()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "{nope",
+        "3",
+        "[]",
+        '{"n": 1}',
+        json.dumps({**EMISSION, "n": "one"}),
+        json.dumps({**EMISSION, "at": 7}),
+        "[" * 100_000,
+    ],
+)
+async def test_an_emission_that_is_none(data: str) -> None:
+    with proxy("", streamed(data)) as between:
+        async with Client(between.url, retry_for=0) as client:
+            with pytest.raises(UnexpectedAnswer, match="its answer is not valid"):
+                await first_emitted(client)
+
+
+async def test_an_emission_that_does_not_fit_the_model_is_not_blamed_on_the_server() -> None:
+    with proxy("", streamed(json.dumps(EMISSION)), streamed(json.dumps(EMISSION))) as between:
+        async with Client(between.url, retry_for=0) as client:
+            assert (await first_emitted(client)).value == "x"
+            with pytest.raises(NotStorable, match="does not fit"):
+                await first_emitted(client, model=int)
+
+
+@pytest.mark.parametrize(
+    "failures", ["[{}]", "3", "[3]", '[{"index": "x", "error": ""}]', '[{"index": 1e999, "error": ""}]']
+)
+async def test_a_batch_that_fails_in_an_unknown_way(failures: str) -> None:
+    body = f'{{"error": "no", "error_type": "InvalidBatch", "failures": {failures}}}'
+    with proxy("", Canned(400, body)) as between:
+        async with Client(between.url) as client:
+            with pytest.raises(UnexpectedAnswer, match="its answer is not valid"):
+                await client.send_events([client.event("a", "b")])
