@@ -3,14 +3,17 @@ proxies in the environment have errors of ours."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from romancy import (
     Client,
     NotStorable,
+    RomancyError,
     UnexpectedAnswer,
 )
 from tests.http.flaky import Canned, proxy
@@ -95,3 +98,65 @@ async def test_a_batch_that_fails_in_an_unknown_way(failures: str) -> None:
         async with Client(between.url) as client:
             with pytest.raises(UnexpectedAnswer, match="its answer is not valid"):
                 await client.send_events([client.event("a", "b")])
+
+
+# --- a client that is closed ------------------------------------------------------------------------------------------
+class Silent(httpx2.AsyncBaseTransport):
+    """Answers with a stream that says nothing until the client is closed, and then breaks off."""
+
+    def __init__(self) -> None:
+        self.asked, self.closed = asyncio.Event(), asyncio.Event()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.set()
+        if request.url.path.endswith("/emitted"):
+            return httpx2.Response(200, headers=STREAM, stream=Broken(self.closed))
+        await self.closed.wait()
+        raise httpx2.ReadError("broken off")
+
+    async def aclose(self) -> None:
+        self.closed.set()
+
+
+class Broken(httpx2.AsyncByteStream):
+    def __init__(self, closed: asyncio.Event) -> None:
+        self._closed = closed
+
+    async def __aiter__(self) -> Any:
+        yield b": hello\n"
+        await self._closed.wait()
+        raise httpx2.ReadError("broken off")
+
+
+@pytest.mark.parametrize("retry_for", [0, 30])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_closing_while_something_is_under_way(retry_for: float, streams: bool) -> None:
+    client = Client("http://shop", retry_for=retry_for, transport=(silent := Silent()))
+    asking = asyncio.create_task(first_emitted(client) if streams else client.list_instances())
+    await silent.asked.wait()
+    await client.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(RomancyError, match="the client is closed"):
+            await asking
+
+
+async def test_closing_before_another_attempt() -> None:
+    refused = asyncio.Event()
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        refused.set()
+        raise httpx2.ConnectError("refused")
+
+    client = Client("http://shop", transport=httpx2.MockTransport(refuse))
+    asking = asyncio.create_task(client.list_instances())
+    await refused.wait()
+    await client.close()
+    with pytest.raises(RomancyError, match="the client is closed"):
+        await asking
+
+
+async def test_emissions_of_a_closed_client() -> None:
+    client = Client("http://shop")
+    await client.close()
+    with pytest.raises(RomancyError, match="the client is closed"):
+        await first_emitted(client)

@@ -85,10 +85,14 @@ class Wire:
         self._closed = True
         await self._http.aclose()
 
-    async def ask(self, call: Call, retry_for: float | None = None) -> Reply:
-        """Return the answer to a request. `retry_for` further limits the time for retries."""
+    def _open(self) -> httpx2.AsyncClient:
+        """The connections. Each attempt asks for them, since the client can be closed between two."""
         if self._closed:
             raise RomancyError("the client is closed; use it inside `async with Client(...) as client:`")
+        return self._http
+
+    async def ask(self, call: Call, retry_for: float | None = None) -> Reply:
+        """Return the answer to a request. `retry_for` further limits the time for retries."""
         patience = self._retry_for if retry_for is None else min(retry_for, self._retry_for)
         begun, attempts = stopwatch(), 0
         while True:
@@ -123,7 +127,7 @@ class Wire:
 
     async def _lines(self, call: Call) -> AsyncGenerator[str]:
         with self._translated(call):
-            async with self._http.stream(
+            async with self._open().stream(
                 call.method,
                 self._url_of(call),
                 headers={"accept": "text/event-stream"},
@@ -142,16 +146,20 @@ class Wire:
         """Turn httpx2's errors into ours."""
         try:
             yield
-        except httpx2.TimeoutException as error:
+        except httpx2.RequestError as error:
+            self._open()  # if the client was closed meanwhile, that is the reason
+            raise self._failure(call, error) from error
+
+    def _failure(self, call: Call, error: httpx2.RequestError) -> RomancyError | _Again:
+        if isinstance(error, httpx2.TimeoutException):
             text = f"the server at {self.url} did not answer within {self._timeout + call.lasts:g} s{call.about}"
-            raise _Again(ServerUnreachable(text)) from error
-        except httpx2.TransportError as error:
+            return _Again(ServerUnreachable(text))
+        if isinstance(error, httpx2.TransportError):
             unreachable = self._unreachable(error, call.about)
-            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
-                raise unreachable from error
-            raise _Again(unreachable) from error
-        except httpx2.RequestError as error:  # such as a body that is not compressed as its headers say
-            raise not_romancy(self.url, f"its answer can't be decoded ({error})") from error
+            is_certain = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+            return unreachable if is_certain else _Again(unreachable)
+        # Such as a body that is not compressed as its headers say.
+        return not_romancy(self.url, f"its answer can't be decoded ({error})")
 
     async def _attempt(self, call: Call) -> Reply:
         with self._translated(call):
@@ -166,7 +174,7 @@ class Wire:
         return f"{self.url}{call.path}{'?' if query else ''}{query}"
 
     async def _request(self, call: Call) -> httpx2.Response:
-        return await self._http.request(
+        return await self._open().request(
             call.method,
             self._url_of(call),
             content=call.body,
