@@ -11,10 +11,15 @@ import httpx2
 import pytest
 
 from romancy import (
+    App,
     Client,
     NotStorable,
     RomancyError,
     UnexpectedAnswer,
+    WorkflowBlocked,
+    WorkflowContext,
+    WorkflowFailed,
+    workflow,
 )
 from tests.http.flaky import Canned, proxy
 
@@ -160,3 +165,20 @@ async def test_emissions_of_a_closed_client() -> None:
     await client.close()
     with pytest.raises(RomancyError, match="the client is closed"):
         await first_emitted(client)
+
+
+# --- inside a workflow ------------------------------------------------------------------------------------------------
+async def test_emissions_inside_a_workflow_are_refused() -> None:
+    def fail(request: httpx2.Request) -> httpx2.Response:
+        raise AssertionError("the workflow must not get here")
+
+    client = Client("http://shop", retry_for=0, transport=httpx2.MockTransport(fail))
+
+    @workflow
+    async def follows(ctx: WorkflowContext) -> None:
+        await first_emitted(client)
+
+    async with client, App(":memory:", workflows=[follows]) as app:
+        handle = await app.start_workflow(follows)
+        with pytest.raises((WorkflowFailed, WorkflowBlocked), match=r"client\.\* was called inside a workflow"):
+            await handle.result(timeout=20)

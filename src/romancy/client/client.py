@@ -104,11 +104,7 @@ class Client(OutsideVerbs):
         await self.close()
 
     async def _ask(self, call: Call, retry_for: float | None = None) -> Reply:
-        if isinstance(current.get(None), WorkflowContext):
-            raise IOInWorkflow(
-                "client.* was called inside a workflow, where it would be repeated on every replay; "
-                "use send_event(ctx, ...), or call it in an activity"
-            )
+        _check_outside()
         return await self._wire.ask(call, retry_for)
 
     async def _get(
@@ -177,6 +173,7 @@ class Client(OutsideVerbs):
 
     def listen(self, path: str, instance_id: str, after: Callable[[], int]) -> AsyncGenerator[str | None]:
         """Yield the lines of a stream, again and again. For handles."""
+        _check_outside()
         return self._wire.listen(lambda: self._call("GET", path, About(instance_id), {"after": after()}))
 
     # --- events, cancel, resume, retry ------------------------------------------------------------------------------
@@ -453,3 +450,11 @@ class Client(OutsideVerbs):
         body = None if content is None else json.dumps(content).encode()
         path, headers = f"/api/schedules/{quoted(name)}/{verb}", [] if body is None else [_JSON]
         return await self._ask(self._call("POST", path, About(schedule=name), {}, body, headers, accepts))
+
+
+def _check_outside() -> None:
+    if isinstance(current.get(None), WorkflowContext):
+        raise IOInWorkflow(
+            "client.* was called inside a workflow, where it would be repeated on every replay; "
+            "use send_event(ctx, ...), or call it in an activity"
+        )
