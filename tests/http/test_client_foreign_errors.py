@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -13,8 +15,10 @@ import pytest
 from romancy import (
     App,
     Client,
+    InvalidInput,
     NotStorable,
     RomancyError,
+    ServerUnreachable,
     UnexpectedAnswer,
     WorkflowBlocked,
     WorkflowContext,
@@ -127,7 +131,7 @@ class Broken(httpx2.AsyncByteStream):
     def __init__(self, closed: asyncio.Event) -> None:
         self._closed = closed
 
-    async def __aiter__(self) -> Any:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         yield b": hello\n"
         await self._closed.wait()
         raise httpx2.ReadError("broken off")
@@ -182,3 +186,37 @@ async def test_emissions_inside_a_workflow_are_refused() -> None:
         handle = await app.start_workflow(follows)
         with pytest.raises((WorkflowFailed, WorkflowBlocked), match=r"client\.\* was called inside a workflow"):
             await handle.result(timeout=20)
+
+
+# --- proxies in the environment ---------------------------------------------------------------------------------------
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("name", ["ALL_PROXY", "https_proxy"])
+@pytest.mark.parametrize("value", ["foo://user:hidden@x", "http://user:hidden/@x"])
+def test_a_proxy_that_is_none(no_proxies: pytest.MonkeyPatch, name: str, value: str) -> None:
+    no_proxies.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    no_proxies.setenv(name, value)
+    with pytest.raises(InvalidInput, match=f"variable {name} is not the URL of a proxy") as caught:
+        Client("http://shop")
+    assert "hidden" not in str(caught.value)
+    Client("http://shop", transport=httpx2.AsyncHTTPTransport())  # does not use the environment
+
+
+def test_a_socks_proxy_without_its_package(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setitem(sys.modules, "socksio", None)
+    no_proxies.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    with pytest.raises(InvalidInput, match=r"variable ALL_PROXY .* SOCKS .*httpx2\[socks\]"):
+        Client("http://shop")
+
+
+async def test_a_proxy_that_is_not_running(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("ALL_PROXY", "127.0.0.1:1")
+    async with Client("http://shop", retry_for=0) as client:
+        with pytest.raises(ServerUnreachable):
+            await client.list_instances()

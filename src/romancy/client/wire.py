@@ -21,7 +21,7 @@ from romancy.client.former import Transport, adapted
 from romancy.client.responses import About, not_romancy, to_error
 from romancy.client.retries import asked_for, may_help, pause
 from romancy.core.clock import SystemClock, stopwatch
-from romancy.errors import RomancyError, ServerUnreachable
+from romancy.errors import InvalidInput, RomancyError, ServerUnreachable
 
 _logger = logging.getLogger("romancy")
 _AT_ONCE = 100
@@ -31,6 +31,8 @@ _IDLE = 3.0
 
 _QUIET = 30.0
 """Seconds without a sign of life after which a stream counts as broken, in addition to the time for an answer."""
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+"""Environment variables that httpx2 reads, in lower case; it reads them in upper case, too."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,12 @@ class Wire:
         self._retry_for, self._timeout = retry_for, timeout
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
-        self._http = httpx2.AsyncClient(
-            headers={} if token is None else {b"authorization": b"Bearer " + token.encode()},
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_IDLE),
-            transport=adapted(transport),
-        )
+        with _proxies_named():
+            self._http = httpx2.AsyncClient(
+                headers={} if token is None else {b"authorization": b"Bearer " + token.encode()},
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_IDLE),
+                transport=adapted(transport),
+            )
 
     async def close(self) -> None:
         self._closed = True
@@ -201,6 +204,26 @@ class Wire:
         why = (reasons[-1] if reasons else str(error)) or type(error).__name__
         text = f"can't reach the server at {self.url}: {why}{about}; is it running, and is the URL right?"
         return ServerUnreachable(text)
+
+
+@contextmanager
+def _proxies_named() -> Generator[None]:
+    """If httpx2 can't use a proxy of the environment, name the variable. Its value may contain a password."""
+    try:
+        yield
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        for name, value in os.environ.items():
+            if name.lower() not in _PROXIES or not value:
+                continue
+            try:
+                scheme = httpx2.Proxy(value if "://" in value else f"http://{value}").url.scheme
+            except (ValueError, httpx2.InvalidURL):
+                text = f"the environment variable {name} is not the URL of a proxy; use one like http://proxy:8080"
+                raise InvalidInput(text) from None
+            if isinstance(error, ImportError) and scheme.startswith("socks"):
+                text = f"the environment variable {name} names a SOCKS proxy; to use it: pip install 'httpx2[socks]'"
+                raise InvalidInput(text) from None
+        raise
 
 
 def _json(answer: httpx2.Response) -> Any:
