@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import httpx2
 import pytest
 
 from romancy.cli.demo import browser, is_interactive
+from romancy.cli.demo.workers import Worker, WorkerGone
 
 DEMO = (sys.executable, "-m", "romancy.cli.demo")
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/viewer/")
@@ -201,4 +203,69 @@ def test_ends_cleanly_when_told_early(tmp_path: Path) -> None:
         assert process.wait(30) == 130, rest
     assert "Worker 1" in told
     assert "Traceback" not in rest
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize(
+    "last", [pytest.param("The database is", marks=pytest.mark.play), "1. Four workflows", "5. Worker 2 starts"]
+)
+def test_ends_cleanly_when_its_reader_is_gone(tmp_path: Path, last: str) -> None:
+    """After the last two, the next lines are those of a worker."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "romancy", "demo", "--once"],
+        env=environ(tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        next(line for line in process.stdout if line.startswith(last))
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(60) == 1
+    assert said == ""
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in commands, "no worker is left"
+
+
+def test_a_worker_is_heard_after_its_reader_is_gone(tmp_path: Path) -> None:
+    """Whatever the timing: the line that can't be shown is one of a worker's."""
+    told: list[str] = []
+
+    def hear(_: Worker, line: str) -> None:
+        told.append(line)
+        raise BrokenPipeError
+
+    async def listen() -> Worker:
+        worker = await Worker.spawn(1, str(tmp_path / "none" / "demo.db"), hear)  # ends with an error of many lines
+        with pytest.raises(WorkerGone):
+            await worker.printed("never")
+        await worker.stop()
+        return worker
+
+    worker = asyncio.run(listen())
+    assert len(worker.lines) > 1, "its lines are still read, so that it can end"
+    assert len(told) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize("options", ["--once >&-", pytest.param("<&- >&-", marks=pytest.mark.play)])
+def test_without_an_output_it_runs_through(tmp_path: Path, options: str) -> None:
+    done = subprocess.run(
+        f"exec {sys.executable} -m romancy demo {options}",
+        shell=True,
+        env=environ(tmp_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"

@@ -23,13 +23,20 @@ from romancy.core.model import from_us
 _WORKERS = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow")
 
 
+class _DemoConsole(Console):
+    """Raises a broken pipe as an error. Rich exits, which would end the event loop under the workers' feet."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # called while it is handled
+
+
 def make_console() -> Console:
     """Return a console as wide as the terminal, or wide enough for the tables in a pipe."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # for terminals without box characters
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, soft_wrap=False, width=120 if piped else None)
+    return _DemoConsole(highlight=False, soft_wrap=False, width=120 if piped else None)
 
 
 def heading(console: Console, text: str) -> None:

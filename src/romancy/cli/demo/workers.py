@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, number: int, process: asyncio.subprocess.Process, hear: Callable[[Worker, str], None]) -> None:
         self.number, self.process = number, process
         self.lines: list[tuple[float, str]] = []
-        self._hear = hear
+        self._hear, self._is_heard = hear, True
         self._listening = asyncio.create_task(self._listen())
 
     def __repr__(self) -> str:
@@ -53,8 +53,11 @@ class Worker:
         async for raw in self.process.stdout:
             line = raw.decode("utf-8", "replace").rstrip()
             self.lines.append((stopwatch(), line))
-            if line != READY:
-                self._hear(self, line)
+            if line != READY and self._is_heard:
+                try:
+                    self._hear(self, line)
+                except OSError:  # nobody reads the output any more: the story gets the same with its own next line
+                    self._is_heard = False
         await self.process.wait()
 
     async def printed(self, prefix: str) -> float:
