@@ -17,7 +17,7 @@ import click
 
 from romancy.cli.demo.browser import can_open, open_page, serving
 from romancy.cli.demo.play import play
-from romancy.cli.demo.show import make_console
+from romancy.cli.demo.show import is_terminal, make_console
 from romancy.cli.demo.story import Story
 from romancy.cli.demo.workers import WorkerGone
 
@@ -65,7 +65,7 @@ def demo(once: bool, no_browser: bool) -> None:
 
 def is_interactive() -> bool:
     """Return whether a person can see the demo and end it."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 async def _go_on(story: Story) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 from rich.box import ROUNDED
 from rich.console import Console
@@ -35,8 +35,13 @@ def make_console() -> Console:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # for terminals without box characters
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    piped = not is_terminal(sys.stdout) and "COLUMNS" not in os.environ
     return _DemoConsole(highlight=False, soft_wrap=False, width=120 if piped else None)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal. It is None if it was closed from the start."""
+    return stream is not None and stream.isatty()
 
 
 def heading(console: Console, text: str) -> None:
