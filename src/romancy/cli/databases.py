@@ -90,7 +90,8 @@ async def _copy(path: str, url: str, schema: str) -> dict[str, int]:
         raise StorageError("PostgreSQL needs a driver; install it with: pip install 'romancy[postgres]'") from None
 
     columns = TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         known: dict[str, Any] = {}
 
         def report(table: str, copied: int, total: int) -> None:
