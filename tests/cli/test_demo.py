@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import httpx2
 import pytest
+from rich.console import Console
 
 from romancy.cli.demo import browser, is_interactive
+from romancy.cli.demo import story as stories
 from romancy.cli.demo.workers import Worker, WorkerGone
 
 DEMO = (sys.executable, "-m", "romancy.cli.demo")
@@ -94,6 +96,17 @@ def in_a_terminal(
             if p.poll() is None:
                 p.kill()
             os.close(ours)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_says_how_to_quit_where_no_table_can_be_drawn(tmp_path: Path) -> None:
+    with in_a_terminal(tmp_path, "--no-browser", TERM="dumb") as (process, read):
+        told = read(r"kill -9 \d+")
+        assert re.search(r"Your turn, until you press Ctrl-C\.", told), told
+        process.send_signal(signal.SIGINT)
+        rest = read("")
+        assert process.wait(30) == 0, rest
 
 
 def opening(folder: Path) -> Path:
@@ -269,3 +282,25 @@ def test_without_an_output_it_runs_through(tmp_path: Path, options: str) -> None
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("seconds", [50, 100])
+def test_the_time_of_each_chapter_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    async def take() -> bool:
+        loop, chapters = asyncio.get_running_loop(), 0
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + chapters * seconds)
+
+        async def chapter(*_: object) -> bool:
+            nonlocal chapters
+            chapters += 1
+            await asyncio.sleep(0.01)  # a turn of the loop, which notices the time
+            return True
+
+        for name in ("_start", "_wait_and_deliver", "_kill", "_take_over", "_finish"):
+            monkeypatch.setattr(stories.Story, name, chapter)
+        return await stories.Story(Console(quiet=True), str(tmp_path / "demo.db")).tell()
+
+    assert 50 < stories.LIMIT < 100
+    with pytest.raises(TimeoutError) if seconds > stories.LIMIT else nullcontext():
+        assert asyncio.run(take())

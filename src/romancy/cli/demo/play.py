@@ -28,11 +28,12 @@ async def play(story: Story) -> None:
     await start(approval_workflow.options(instance_id="approval-REQ-2"), "REQ-2")
     await start(payment_with_timeout.options(instance_id="payment-ORD-3"), "ORD-3")
     where = "" if story.viewer is None else f"open {story.viewer}, or "
-    show.heading(console, f"Your turn. The worker keeps running; {where}try this in another terminal:")
-    for line in _commands(story):
-        console.print(f"  {line}", style="bold cyan", soft_wrap=True)
-    console.print()
-    with _signals() as stopped:
+    with _signals() as stopped:  # before the user is told of Ctrl-C
+        turn = "Your turn, until you press Ctrl-C. The worker keeps running"
+        show.heading(console, f"{turn}; {where}try this in another terminal:")
+        for line in _commands(story):
+            console.print(f"  {line}", style="bold cyan", soft_wrap=True)
+        console.print()
         await _redraw(story, stopped)
     console.print("\nStopping the worker and removing the demo's files.")
 

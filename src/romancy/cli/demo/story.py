@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from romancy.cli.demo.workflows import WORKFLOWS, approval_workflow, batch_proce
 from romancy.core.clock import stopwatch
 from romancy.options import WITHOUT_HTTP
 
+T = TypeVar("T")
 PAID, FORGOTTEN, REQUEST, BATCH = "payment-ORD-1", "payment-ORD-2", "approval-REQ-1", "batch-monday"
 EXPECTED: dict[str, Any] = {
     PAID: "parcel of ORD-1",
@@ -27,6 +28,8 @@ EXPECTED: dict[str, Any] = {
 PACKING = 2.5
 PATIENCE = timedelta(seconds=5)
 REST = timedelta(seconds=1.2)
+LIMIT = 90.0
+"""Seconds after which a chapter has failed. It takes a few, but the machine may be busy."""
 _BREATH = 0.5
 """Seconds of pause, so that the user can follow."""
 
@@ -74,11 +77,11 @@ class Story:
         self.console.print(f"The database is a single SQLite file, {self.database}")
         if self.viewer is not None:
             self.console.print(f"The viewer shows everything in a browser: {self.viewer}", soft_wrap=True)
-        first = await self._start()
-        await self._wait_and_deliver(first)
-        await self._kill(first)
-        second = await self._take_over()
-        good = await self._finish(first, second)
+        first = await _in_time(self._start())
+        await _in_time(self._wait_and_deliver(first))
+        await _in_time(self._kill(first))
+        second = await _in_time(self._take_over())
+        good = await _in_time(self._finish(first, second))
         took = f"{stopwatch() - began:.1f} s"
         count = len(EXPECTED)
         self.console.print()
@@ -164,6 +167,11 @@ class Story:
     def _sent(self, type: str, receipt: Receipt) -> None:
         waiting = f"{receipt.delivered} instance{'' if receipt.delivered == 1 else 's'} waited for it"
         self.console.print(f"  event [bold]{type}[/] {receipt.status}: {waiting}")
+
+
+async def _in_time(chapter: Awaitable[T]) -> T:
+    async with asyncio.timeout(LIMIT):
+        return await chapter
 
 
 def _what_went_wrong(first: Worker, second: Worker) -> Iterator[str]:
