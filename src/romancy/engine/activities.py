@@ -480,10 +480,11 @@ class Activities:
             async with asyncio.timeout(limit):
                 await self._drained()
         except TimeoutError:
+            names = ", ".join(a.call.id for a in self._open.values() if a.task is not None)
             _logger.warning(
                 "these activities are still running after %g s and will be repeated by another worker: %s",
                 limit,
-                ", ".join(a.call.id for a in self._open.values() if a.task is not None) or self._slots.taken,
+                names or f"{self._slots.taken} that nobody waits for",
             )
             for attempting in list(self._open.values()):
                 self._cancel(attempting, WITHDRAWN)
