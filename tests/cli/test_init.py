@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -92,6 +93,17 @@ def test_its_project_file_needs_this_romancy(project: Path) -> None:
 )
 def test_a_project_is_named_after_its_folder(name: str, expected: str) -> None:
     assert project_name(Path(name)) == expected
+
+
+def test_a_project_does_not_take_the_name_of_what_it_needs(project: Path) -> None:
+    """Or installing it would remove that, and Romancy with it."""
+    ours, theirs = (tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (ROOT, project))
+    listed = [*ours["project"]["dependencies"], *theirs["project"]["dependencies"], *theirs["build-system"]["requires"]]
+    listed += theirs["project"]["optional-dependencies"]["dev"]
+    needs = ["Romancy", "__romancy.", "Pytest.-Asyncio", *(re.split("[^a-z0-9-]", need)[0] for need in listed)]
+    assert {"romancy", "click", "pytest", "pytest-asyncio", "setuptools"} < set(needs)
+    for name in needs:
+        assert project_name(Path(name)) == "-".join(re.findall("[a-z0-9]+", name.lower())) + "-app"
 
 
 def test_it_overwrites_nothing(refused, folder: Path) -> None:

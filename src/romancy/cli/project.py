@@ -27,6 +27,11 @@ FILES = {
 _TEMPLATES = files("romancy.cli").joinpath("templates", "init")
 _NAME = "orders"
 """The name of a project whose folder's name can't be one."""
+_NEEDED = frozenset(
+    "romancy pytest pytest-asyncio setuptools click cronsim h11 httpx2 jinja2 prometheus-client pydantic rich tzdata "
+    "typing-extensions uvicorn".split()
+)
+"""What a project needs, and what Romancy needs: a project of such a name would replace it when it is installed."""
 
 
 @click.command()
@@ -61,7 +66,8 @@ def init(folder: Path) -> None:
 
 def project_name(folder: Path) -> str:
     """Return the name of a project in this folder: lower case letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or _NAME
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or _NAME
+    return f"{name}-app" if name in _NEEDED else name
 
 
 def _text(name: str, project: str) -> str:
