@@ -186,6 +186,28 @@ def test_a_damaged_file(doctor, database: Path) -> None:
     assert "restore it from a backup" in one(doctor("--deep"), "integrity")
 
 
+def test_damage_that_shows_only_when_the_database_is_read(doctor, romancy, database: Path) -> None:
+    change(database, "DROP TABLE romancy_waits")
+    found = doctor()
+    assert [f["check"] for f in found] == ["romancy", "file", "schema", "database"]
+    said = one(found, "database")
+    assert "no such table: romancy_waits; " in said
+    assert "restore the database from a backup" in said
+    assert "problem  database  " in romancy("doctor", code=1).stdout
+
+
+def test_the_pages_of_a_table_are_damaged(doctor, database: Path) -> None:
+    (size,), (page,) = (
+        change(database, statement)
+        for statement in ("PRAGMA page_size", "SELECT rootpage FROM sqlite_master WHERE name = 'romancy_instances'")
+    )
+    whole = bytearray(database.read_bytes())
+    whole[(page - 1) * size : page * size] = b"\xff" * size
+    database.write_bytes(whole)
+    said = one(doctor(), "database")
+    assert said.endswith("romancy.db' is damaged; restore it from a backup")
+
+
 def test_sealed_values_need_the_codec(doctor, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "keys.py").write_text(f"from romancy.codecs import Encrypted\ncodec = Encrypted({KEYS!r})\n")
 
@@ -374,6 +396,15 @@ def test_an_old_postgres_schema_is_not_upgraded(doctor, romancy, schema: str) ->
     asyncio.run(execute(f"UPDATE {schema}.schema_info SET version = 12"))
     assert "has version 12" in one(doctor(*words, code=0), "schema", "warning")
     assert "out of date: version 12" in romancy("migrate", "--check", *words, code=1).stdout
+
+
+def test_a_postgres_table_is_missing(doctor, romancy, schema: str) -> None:
+    words = ("-d", pg_server.url(), "--schema", schema)
+    romancy("migrate", *words)
+    asyncio.run(execute(f"DROP TABLE {schema}.waits CASCADE"))
+    found = doctor(*words)
+    assert "server" in {f["check"] for f in found}
+    assert f'relation "{schema}.waits" does not exist' in one(found, "database")
 
 
 def test_a_server_with_another_clock(doctor, romancy, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:

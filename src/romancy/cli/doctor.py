@@ -12,7 +12,7 @@ from romancy import __version__
 from romancy.app import App
 from romancy.cli.database import app_without_worker, file_of, on, refuse_memory
 from romancy.cli.errors import Refused
-from romancy.cli.findings import Finding, has_problem, ok, problem, show
+from romancy.cli.findings import Finding, failure, has_problem, ok, problem, show
 from romancy.cli.lists import present
 from romancy.cli.modules import codec_in_environment
 from romancy.cli.place_checks import Place, check_connections, check_file, check_server
@@ -30,7 +30,7 @@ from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.core.model import from_us
 from romancy.desk import OperatorsDesk
-from romancy.errors import AccessDenied, RomancyError
+from romancy.errors import AccessDenied, RomancyError, StorageError
 from romancy.service import runtime_of
 from romancy.storage.urls import is_postgres, without_password
 
@@ -64,7 +64,11 @@ def _examine(options: TargetOptions, deep: bool) -> list[Finding]:
     if not place.can_open:
         return place.findings
     app = app_without_worker(options.database, options.schema)
-    return [*place.findings, *on(app, lambda app: examine_database(app, place))]
+    try:
+        return [*place.findings, *on(app, lambda app: examine_database(app, place))]
+    except StorageError as error:
+        advice = "run this again; if the problem is still there, restore the database from a backup"
+        return [*place.findings, failure("database", error, advice)]
 
 
 def _look(options: TargetOptions, deep: bool) -> Place:

@@ -39,6 +39,12 @@ def problem(check: str, says: str, advice: str, ids: Sequence[str] = ()) -> Find
     return Finding("problem", check, says, advice, ids)
 
 
+def failure(check: str, error: Exception, advice: str) -> Finding:
+    """Return an error as a problem, with the advice that its message ends with, or else with this advice."""
+    says, _, own = str(error).rpartition("; ")
+    return problem(check, says, own) if says else problem(check, own, advice)
+
+
 def has_problem(findings: Sequence[Finding]) -> bool:
     return any(finding.level == "problem" for finding in findings)
 
