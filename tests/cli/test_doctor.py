@@ -109,7 +109,8 @@ def test_no_database_is_created(doctor, folder: Path) -> None:
 
 def test_another_file(doctor, folder: Path) -> None:
     (folder / "text.db").write_text("hello " * 1000)
-    assert "is not a SQLite database" in one(doctor("-d", "text.db"), "file")
+    said = one(doctor("-d", "text.db"), "file")
+    assert said == "'text.db' is not a SQLite database; use another path, or move that file away"
     with sqlite3.connect("other.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
@@ -184,6 +185,11 @@ def test_a_damaged_file(doctor, database: Path) -> None:
     connection.close()
     assert "integrity" not in {finding["check"] for finding in doctor()}
     assert "restore it from a backup" in one(doctor("--deep"), "integrity")
+
+
+def test_a_file_that_was_cut_off(doctor, database: Path) -> None:
+    database.write_bytes(database.read_bytes()[:3000])
+    assert one(doctor(), "file") == "'romancy.db' is damaged; restore it from a backup"
 
 
 def test_damage_that_shows_only_when_the_database_is_read(doctor, romancy, database: Path) -> None:
@@ -396,6 +402,36 @@ def test_an_old_postgres_schema_is_not_upgraded(doctor, romancy, schema: str) ->
     asyncio.run(execute(f"UPDATE {schema}.schema_info SET version = 12"))
     assert "has version 12" in one(doctor(*words, code=0), "schema", "warning")
     assert "out of date: version 12" in romancy("migrate", "--check", *words, code=1).stdout
+
+
+def test_a_postgres_schema_of_a_newer_library(doctor, romancy, schema: str) -> None:
+    words = ("-d", pg_server.url(), "--schema", schema)
+    romancy("migrate", *words)
+    asyncio.run(execute(f"UPDATE {schema}.schema_info SET version = 99, min_reader = 99"))
+    said = one(doctor(*words), "server")
+    assert "needs a newer romancy" in said
+    assert said.endswith("; upgrade the package")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "why"),
+    [
+        ("postgres://me:secret@[bad", "postgres://***", "Invalid IPv6 URL"),
+        (
+            "postgres://me:secret@127.0.0.1:99999/x",
+            "postgres://me:***@127.0.0.1:99999/x",
+            "the port in its URL must be from 0 to 65535",
+        ),
+    ],
+)
+def test_a_url_that_leads_nowhere(doctor, romancy, refused, database: Path, url: str, shown: str, why: str) -> None:
+    said = one(doctor("-d", url), "server")
+    assert said.startswith(f"the database {shown} can't be opened: ")
+    assert why in said
+    assert "; check the URL" in said
+    for words in (["list"], ["migrate"], ["start", "hello"], ["worker", "shop"]):
+        assert f"the database {shown} can't be opened: {why}" in refused(*words, "-d", url, code=1)
+    assert f"{shown}: {why}; nothing was copied" in romancy("copy", "romancy.db", url, code=1).stderr
 
 
 def test_a_postgres_table_is_missing(doctor, romancy, schema: str) -> None:

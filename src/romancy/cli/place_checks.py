@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from romancy.cli.errors import Refused
-from romancy.cli.findings import Finding, has_problem, ok, problem, warning
+from romancy.cli.findings import Finding, failure, has_problem, ok, problem, warning
 from romancy.cli.words import plural
 from romancy.core.durations import span
 from romancy.errors import StorageError
@@ -49,9 +49,7 @@ def check_file(database: str, path: Path, *, has_codec: bool, deep: bool) -> Pla
     try:
         state = read_file(file, deep=deep)
     except StorageError as error:
-        return Place(
-            [*found, problem("file", str(error), "if it is damaged, restore it from a backup")], can_open=False
-        )
+        return Place([*found, failure("file", error, "if it is damaged, restore it from a backup")], can_open=False)
     if state.damage:
         found.append(problem("integrity", f"{database!r} is damaged: {state.damage[0]}", "restore it from a backup"))
     elif deep:
@@ -94,7 +92,7 @@ async def check_server(url: str, shown: str, schema: str | None, *, has_codec: b
         state = await read_server(url, schema)
     except StorageError as error:
         advice = "check the URL, the user's privileges, and that the server runs and is no read-only standby"
-        return Place([problem("server", str(error), advice)], can_open=False)
+        return Place([failure("server", error, advice)], can_open=False)
     found = [ok("server", f"{shown}, PostgreSQL {state.server_version}")]
     if state.lacking:
         names = ", ".join(f"{privilege} on {table}" for table, privilege in state.lacking[:3])

@@ -27,7 +27,10 @@ def shown(database: str, schema: str | None) -> str:
 
 def without_password(url: str) -> str:
     """Return a URL that is safe to show."""
-    parts = urlsplit(_IN_QUERY.sub(r"\1***", url))
+    try:
+        parts = urlsplit(_IN_QUERY.sub(r"\1***", url))
+    except ValueError:  # what can't be read may hold a password anywhere
+        return f"{url.partition('://')[0]}://***"
     if parts.password is None:
         return parts.geturl()
     credentials, _, hosts = parts.netloc.rpartition("@")

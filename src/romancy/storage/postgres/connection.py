@@ -82,7 +82,7 @@ class Connections:
                 await self._open(_SETTINGS)
             except asyncpg.ProtocolViolationError:
                 await self._open({})  # a pooler that accepts no settings: slower, but correct
-        except (*FAILED, ValueError) as error:
+        except (*FAILED, ValueError, OverflowError) as error:
             await self.close()
             kind = NotThere if isinstance(error, asyncpg.InvalidCatalogNameError) else StorageError
             raise kind(f"the database {self.name} can't be opened: {words(error, self._url)}") from error

@@ -44,6 +44,8 @@ def words(error: BaseException, url: str) -> str:
         return f"no answer within {STATEMENT_TIMEOUT:g} s"
     if isinstance(error, OSError):
         return _no_answer(error, address(url)) or said
+    if isinstance(error, OverflowError) and "port must be" in said:
+        return "the port in its URL must be from 0 to 65535"
     if code == "28P01" and not _has_password(url):
         return f"it requires a password, and none was given; put it in the URL or in PGPASSWORD ({said})"
     return f"{_HINTS[code]} ({said})" if code in _HINTS else said

@@ -18,6 +18,7 @@ from romancy.storage.errors import NotThere
 from romancy.storage.opener import OLDEST, SEALED
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
+from romancy.storage.postgres.errors import words
 from romancy.storage.postgres.migrations import SHUT_OUT, bring_up_to_date
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.sqlite.errors import explain
@@ -49,6 +50,8 @@ async def copy(
                 await target.close(timeout=5)
         except sqlite3.Error as error:
             raise explain(error, file) from error
+        except OverflowError as error:
+            raise StorageError(f"{connections.name}: {words(error, url)}; nothing was copied") from error
         except (*FAILED, ValueError) as error:
             raise _explained(connections, error) from error
 
