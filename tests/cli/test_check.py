@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import textwrap
 import tomllib
@@ -508,11 +510,48 @@ class TestCommand:
             {"uri": outside.as_uri()},
         ]
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, names of files are text")
+    def test_a_file_whose_name_is_not_utf_8(self, folder: Path) -> None:
+        """In a process of its own: the stdout of the tests takes everything."""
+        (folder / "odd").mkdir()
+        Path(os.fsdecode(b"odd/caf\xe9.py")).write_text(DIRTY)
+
+        def run(form: str) -> str:
+            command = [sys.executable, "-m", "romancy", "check", "--format", form, "odd"]
+            strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+            done = subprocess.run(command, env=strict, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stderr) == (1, "")
+            return done.stdout
+
+        [scan] = json.loads(run("sarif"))["runs"]
+        place = scan["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert place["uri"] == "odd/caf%E9.py"
+        assert json.loads(run("json"))["problems"][0]["file"] == os.fsdecode(b"odd/caf\xe9.py")
+        assert run("text").startswith(r"odd/caf\udce9.py:4:")
+
+    def test_links_to_folders_are_followed_once(self, folder: Path) -> None:
+        inner = folder / "two" / "a"
+        inner.mkdir(parents=True)
+        for n in range(20):
+            (inner / f"u{n}").symlink_to("..")
+        (inner / "x.py").write_text(CLEAN)
+        (folder / "far").mkdir()
+        (folder / "far" / "y.py").write_text(CLEAN)
+        (inner / "far").symlink_to(folder / "far")
+        assert run("two") == (0, "no problems in 2 workflows\n")
+
+    @pytest.mark.parametrize("name", ["notebook.ipynb", "shop.txt", "script"])
+    def test_a_file_that_is_not_named_as_python(self, folder: Path, name: str) -> None:
+        (folder / name).write_text("{}")
+        code, output = run(name)
+        assert code == 2
+        assert f"{name!r} is not a .py file" in output
+
     def test_the_hook_for_pre_commit(self) -> None:
         """pre-commit runs the entry with the names of changed files."""
         root = Path(__file__).parents[2]
         [hook] = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text())
-        assert (hook["id"], hook["language"], hook["types"]) == ("romancy-check", "python", ["python"])
+        assert (hook["id"], hook["language"], hook["files"]) == ("romancy-check", "python", r"\.py$")
         program, *command = hook["entry"].split()
         assert program in tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
         assert CliRunner().invoke(main, [*command, "clean.py", "shop_pkg/orders.py"]).exit_code == 0

@@ -18,6 +18,7 @@ from rich.text import Text
 from romancy import __version__
 from romancy.cli.checker import Module, Problem, find_problems, problems_of
 from romancy.cli.checker.sarif import sarif_log
+from romancy.cli.words import clean
 
 __all__ = ["Problem", "check", "find_problems", "show_table"]
 
@@ -45,7 +46,7 @@ def check(modules: tuple[str, ...], as_json: bool, form: str | None) -> None:
         files = dict.fromkeys(file.resolve() for module in modules for file in _files(module))
         read = [_read(file) for file in files]
     except _Unreadable as error:
-        click.echo(f"romancy check: {error}", err=True)
+        click.echo(clean(f"romancy check: {error}"), err=True)
         sys.exit(2)
     problems = [problem for module in read for problem in problems_of(module)]
     workflows = sum(len(module.workflows) for module in read)
@@ -65,14 +66,14 @@ def _show(problems: list[Problem], workflows: int) -> None:
         show_table(problems, Console())
     else:
         for problem in problems:
-            click.echo(str(problem))
+            click.echo(clean(str(problem)))
 
 
 def show_table(problems: list[Problem], console: Console) -> None:
     """Show problems on a terminal: location, kind and message."""
     table = Table("location", "kind", "problem", box=None, pad_edge=False)
     for problem in problems:
-        where = Text(f"{problem.file}:{problem.line}:{problem.column}", style="cyan")
+        where = Text(clean(f"{problem.file}:{problem.line}:{problem.column}"), style="cyan")
         table.add_row(where, Text(problem.code, style="yellow"), Text(problem.message))
     console.print(table)
 
@@ -96,22 +97,31 @@ def _files(module: str) -> list[Path]:
     path = Path(module)
     if path.is_dir():
         return _sources(path)
-    if path.is_file():
+    if path.is_file() and path.suffix == ".py":
         return [path]
+    if path.is_file():
+        raise _Unreadable(f"{module!r} is not a .py file; give a dotted module name, a .py file or a folder")
     name = module.partition(":")[0]  # as in `romancy serve shop:app`
     if module.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         raise _Unreadable(f"can't find {module!r}; give a dotted module name, a .py file or a folder")
     return _find(name)
 
 
-def _sources(folder: Path) -> list[Path]:
-    """Return the Python files below a folder, without hidden ones and virtual environments."""
-    found: list[Path] = []
+def _sources(folder: Path, seen: set[Path] | None = None) -> list[Path]:
+    """Return the Python files below a folder, without hidden ones and virtual environments.
+
+    `seen`: the folders so far. A link can lead back to one of them.
+    """
+    seen = set[Path]() if seen is None else seen
+    found, real = list[Path](), folder.resolve()
+    if real in seen:
+        return found
+    seen.add(real)
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules"):
             continue
         if entry.is_dir() and not (entry / "pyvenv.cfg").exists():
-            found += _sources(entry)
+            found += _sources(entry, seen)
         elif entry.suffix == ".py" and entry.is_file():
             found.append(entry)
     return found
