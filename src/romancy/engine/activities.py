@@ -39,7 +39,6 @@ from romancy.storage.attempts import Attempt
 
 _logger = logging.getLogger("romancy")
 
-
 RECORDED = object()
 """In place of a result: a transaction has stored it."""
 
