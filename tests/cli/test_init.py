@@ -80,6 +80,8 @@ def test_it_says_what_it_wrote_and_what_to_do_next(romancy, folder: Path) -> Non
     assert all(f"  {name} " in said for name in FILES)
     assert sorted(file.name for file in (folder / "a" / "shop").iterdir()) == sorted(FILES)
     assert "cd a/shop" in said
+    assert "  cd 'a b'\n" in romancy("init", "a b").stdout
+    assert "  cd ./-x\n" in romancy("init", "--", "-x").stdout
     assert "cd " not in romancy("init").stdout  # the current folder
 
 
@@ -89,7 +91,15 @@ def test_its_project_file_needs_this_romancy(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("My Shop", "my-shop"), ("x_1", "x-1"), ("Ähren", "hren"), ("北", "orders")]
+    ("name", "expected"),
+    [
+        ("My Shop", "my-shop"),
+        ("x_1", "x-1"),
+        ("Ähren", "ahren"),
+        ("ünï", "uni"),
+        ("Straße", "strasse"),
+        ("北 1", "orders"),
+    ],
 )
 def test_a_project_is_named_after_its_folder(name: str, expected: str) -> None:
     assert project_name(Path(name)) == expected

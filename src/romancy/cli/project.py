@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import unicodedata
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -55,7 +57,8 @@ def init(folder: Path) -> None:
         screen.say(f"  {name:15} {what}")
     screen.heading("Next:")
     if folder.resolve() != Path.cwd():
-        screen.say(f"  cd {_shown(folder)}")
+        path = str(folder)
+        screen.say(f"  cd {clean(shlex.quote(f'./{path}' if path.startswith('-') else path))}")
     for command in ("pip install -e '.[dev]'", "pytest", "romancy serve app"):
         screen.say(f"  {command}")
     screen.say()
@@ -66,7 +69,11 @@ def init(folder: Path) -> None:
 
 def project_name(folder: Path) -> str:
     """Return the name of a project in this folder: lower case letters, digits and dashes."""
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or _NAME
+    parts = unicodedata.normalize("NFKD", folder.resolve().name.casefold())  # letters apart from their accents
+    if any(c.isalnum() and not c.isascii() for c in parts):
+        return _NAME
+    plain = "".join(c for c in parts if not unicodedata.combining(c))
+    name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or _NAME
     return f"{name}-app" if name in _NEEDED else name
 
 
