@@ -136,7 +136,8 @@ def test_the_commands(live: Live) -> None:
     assert json.loads(call("why", "order-7", "--json"))["waits"][0]["question"]["title"] == "Refund 7?"
     assert json.loads(call("questions", "--json"))["items"][0]["people"] == ["ann", "bob"]
     assert "is not JSON" in call("answer", "order-7", "ann", "yes", code=2)
-    assert "no open question to 'cy'" in call("answer", "order-7", "cy", "true", code=2)
+    assert "no open question to 'cy'" in call("answer", "order-7", "cy", "true", code=1)
+    assert "approved is missing" in call("answer", "order-7", "ann", "{}", code=1)
     call("answer", "order-7", "ann", '{"approved": true}')
     assert live.result("order-7")["output"] == [True, "", "an operator, for ann"]
     assert "no workflow waits for an answer" in call("questions")

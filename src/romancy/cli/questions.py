@@ -9,6 +9,7 @@ from datetime import datetime
 
 import click
 
+from romancy.cli.errors import Failed
 from romancy.cli.lists import cursor_option, limit_option, present
 from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
@@ -16,6 +17,7 @@ from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, either, one_line, place, when
 from romancy.core.answers import shape_of
 from romancy.core.questions import operation_of
+from romancy.errors import InvalidInput
 from romancy.question_verbs import QuestionRecord
 from romancy.records import Wait
 from romancy.standings import operator_for
@@ -130,5 +132,8 @@ def answer(
         chosen = by or operator_for(person)
         await target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=chosen)
 
-    options.do(work)
+    try:
+        options.do(work)
+    except InvalidInput as error:
+        raise Failed(str(error)) from None
     note("the answer is stored; `romancy questions` still lists the question if the workflow refuses it")
