@@ -10,6 +10,8 @@ from romancy.core.anyio_backend import forget
 
 _enter_task: Callable[..., None] = asyncio.tasks._enter_task  # type: ignore[attr-defined]
 _leave_task: Callable[..., None] = asyncio.tasks._leave_task  # type: ignore[attr-defined]
+_discard_waiter: Any = getattr(asyncio, "future_discard_from_awaited_by", None)
+"""From Python 3.14 on, a future refers to the tasks that await it."""
 
 
 class Halted(BaseException):
@@ -82,6 +84,14 @@ def _forget_waiting(task: asyncio.Task[Any]) -> None:
     for future in (task, task._fut_waiter):  # type: ignore[attr-defined]
         if future is not None:
             _forget_callbacks(future)
+            if _discard_waiter is not None:
+                _forget_waiters(future)
+
+
+def _forget_waiters(future: Any) -> None:
+    for awaited in (future, *getattr(future, "_children", ())):  # it may be a gather
+        for waiter in getattr(awaited, "_asyncio_awaited_by", None) or ():
+            _discard_waiter(awaited, waiter)
 
 
 def _forget_callbacks(future: Any) -> None:
