@@ -107,6 +107,7 @@ def test_at_most_the_limit(romancy, at: list[str]) -> None:
 
 def test_nothing_done_is_a_failure(romancy, refused, at: list[str]) -> None:
     assert "no instance to cancel matches" in refused("cancel", "-w", "nosuch", "--yes", *at, code=1)
+    assert "give one workflow, not 2: pay, other" in refused("cancel", "-w", "pay", "-w", "other", "--yes", *at, code=2)
     assert "no instance to resume matches" in refused("resume", "-w", "pay", "--yes", *at, code=1)
     said = romancy("cancel", "-s", "completed", "--yes", *at, code=1).stderr
     assert said == "romancy: nothing to cancel: 1 instance matched, none was changed\n"

@@ -52,6 +52,17 @@ class AttributeValue(click.ParamType):  # pyright: ignore[reportMissingTypeArgum
             self.fail(str(error))
 
 
+def _one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the only value: click would drop all but the last one without a word."""
+    if len(values) > 1:
+        raise click.BadParameter(f"give one workflow, not {len(values)}: {', '.join(values)}")
+    return next(iter(values), None)
+
+
+def workflow_option(help: str) -> Callable[[Any], Any]:
+    return click.option("--workflow", "-w", metavar="NAME", multiple=True, callback=_one, help=help)
+
+
 _OPTIONS = (
     click.option(
         "--status",
@@ -61,7 +72,7 @@ _OPTIONS = (
         metavar="STATUS",
         help=f"Only instances with this status (repeatable): {', '.join(STATUS_CODES)}.",
     ),
-    click.option("--workflow", "-w", metavar="NAME", help="Only instances of this workflow (NAME@2: of this version)."),
+    workflow_option("Only instances of this workflow (NAME@2: of this version)."),
     click.option(
         "--where",
         multiple=True,

@@ -139,7 +139,8 @@ def app_of(module: ModuleType, name: str | None = None) -> App | None:
     if name is not None:
         found = getattr(module, name, None)
         if not isinstance(found, App):
-            raise Refused(f"{module.__name__!r} has no App named {name!r}")
+            kind = f": it is a {type(found).__name__}; run that with `uvicorn {module.__name__}:{name}`"
+            raise Refused(f"{module.__name__!r} has no App named {name!r}{kind if callable(found) else ''}")
         return found
     apps = {id(found): found for found in vars(module).values() if isinstance(found, App)}
     return next(iter(apps.values())) if len(apps) == 1 else None

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from romancy.api.workflow import definition_of
 from romancy.cli.database import is_default
 from romancy.cli.differences import difference, instance_of, waits_of
+from romancy.cli.instance_filters import workflow_option
 from romancy.cli.modules import code_of, module_option, pick
 from romancy.cli.screen import Screen
 from romancy.cli.survey import SAMPLE, Survey
@@ -30,7 +31,7 @@ from romancy.storage.records import Snapshot
 @click.argument("id", required=False)
 @module_option
 @click.option("--all", "is_all", is_flag=True, help="Replay all unfinished instances, before you deploy the code.")
-@click.option("--workflow", "-w", metavar="NAME", help="With --all: only instances of this workflow.")
+@workflow_option("With --all: only instances of this workflow.")
 @click.option("--every", is_flag=True, help=f"With --all: also replay more than {SAMPLE} instances with equal entries.")
 @partial(target_options, offers_server=False)
 def replay(
