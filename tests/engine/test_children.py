@@ -455,6 +455,42 @@ async def test_a_parent_that_continues_as_new_leaves_its_children(env: Environme
     assert found["p/waiter:1"] == found["p/waiter:1@2"] == "waiting_for_event"
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_an_id_that_belongs_to_a_child_of_a_former_run(env: Environment, dies: bool) -> None:
+    """`dies`: the worker, after the parent asked for the child, and before that is started."""
+
+    @workflow
+    async def endless(ctx: WorkflowContext) -> str:
+        try:
+            free = await start_workflow(ctx, waiter, instance_id="kid")
+            if ctx.run_number == 1:
+                await wait_event(ctx, "on")
+                endless.continue_as_new(ctx)
+            return str(await free.result())
+        except InstanceExists as error:
+            return str(error)
+
+    env.app.register(endless, waiter)
+    handle = await env.app.start_workflow(endless, instance_id="p")
+    await env.settle()
+    storage: Any = env.app._runtime.engine.storage
+    commit, held = storage.commit, []
+    if dies:
+        storage.append = lambda *_: False
+        storage.commit = lambda batch, *answered: (
+            held.append(batch) if any(s.parent for s in batch.starts) else commit(batch, *answered)
+        )
+    sending = asyncio.create_task(env.app.send_event("on", "test"))
+    if dies:
+        await until(lambda: held)
+        storage.commit = commit
+        async with down(env):
+            pass
+    await sending
+    await env.settle()
+    assert await handle.result(timeout=20) == "instance 'kid' exists already, and is not a child of 'p'"
+
+
 async def test_a_blocked_child_is_waited_for(env: Environment) -> None:
     env.app.register(patient, waiter)
     handle = await env.app.start_workflow(patient, instance_id="p")

@@ -7,8 +7,8 @@ request to cancel the same child must not share a batch.
 After a parent was read, the database is asked which of its children exist: those that its code has only since a change
 do not. If one exists under another id, because changed code chooses another one, the parent is blocked. Otherwise a
 second child would be started. It is also blocked if a child was started by another operation, because changed code
-starts another workflow under its id: its end would be told to an operation that is not there. After a retry, a few
-children are just started again, which finds them.
+starts another workflow under its id: its end would be told to an operation that is not there. A child of a former run
+does not count: to start it again is refused. After a retry, a few children are just started again, which finds them.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Children:
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
             known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
+            if instance.dropped is None:
+                known = {id: op for id, op in known.items() if op is not None and instance.run.owns(op)}
             missing += [call for call in asked if call.child not in known]
             there += [call for call in asked if call.child in known]
             started_by |= known
@@ -240,8 +242,7 @@ def _changed_operation(
 ) -> NonDeterminismError | None:
     """Return the error if a child was started by another operation than the one that waits for it now."""
     for call in there:
-        op = started_by[call.child]
-        if op is not None and op != call.id:
+        if (op := started_by[call.child]) != call.id:
             recorded = f"child {call.child!r} was started by {op}"
             return left_history(instance.id, instance.definition.name, recorded, f"starts it by {call}")
     return None
