@@ -73,16 +73,20 @@ def pages() -> dict[str, str]:
         elif file.suffix == ".py" and file.stat().st_size:
             source = file.read_text(encoding="utf-8").rstrip()
             found[address(path)] = f"# {file.name}\n\n```python\n{source}\n```\n"
-    for file in (ROOT / "LICENSE", ROOT / "deploy", *sorted((ROOT / "deploy").rglob("*"))):
-        if "__pycache__" not in file.parts:
-            found[address(file.relative_to(ROOT).as_posix())] = _folder(file) if file.is_dir() else _file(file)
+    for file in (ROOT / "LICENSE", ROOT / "deploy", *_below(ROOT / "deploy")):
+        found[address(file.relative_to(ROOT).as_posix())] = _folder(file) if file.is_dir() else _file(file)
     return found
+
+
+def _below(folder: Path) -> list[Path]:
+    """Return what is below a folder, without hidden files: the builder makes no pages of them."""
+    return [file for file in sorted(folder.rglob("*")) if file.name[0] != "." and "__pycache__" not in file.parts]
 
 
 def _folder(folder: Path) -> str:
     """Return a page that lists the files of a folder."""
-    files = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
-    listed = "\n".join(f"- [{file}]({file}.md)" for file in files if "__pycache__" not in file)
+    files = [file.relative_to(folder).as_posix() for file in _below(folder) if file.is_file()]
+    listed = "\n".join(f"- [{file}]({file}.md)" for file in files)
     return f"# {folder.relative_to(ROOT).as_posix()}\n\n{listed}\n"
 
 
