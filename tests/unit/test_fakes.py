@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -152,4 +153,31 @@ async def test_the_patience_with_activities_that_take_real_time(patience: float,
     async with environment(workflows=[patient], patience=patience) as env:
         handle = await env.start(patient)
         assert (await handle.status()) == status
+        assert await handle.result() == "done"
+
+
+async def test_an_activity_that_ends_while_its_status_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    @activity
+    async def waits(ctx: ActivityContext) -> str:
+        await gate.wait()
+        return "done"
+
+    @workflow
+    async def caller(ctx: WorkflowContext) -> str:
+        return await waits(ctx)
+
+    async with environment(workflows=[caller], patience=0.05) as env:
+        handle = await env.start(caller)
+        read = handle.status
+
+        async def status() -> Any:
+            found = await read()
+            if not gate.is_set():
+                gate.set()
+                await env.settle()
+            return found
+
+        monkeypatch.setattr(handle, "status", status)
         assert await handle.result() == "done"

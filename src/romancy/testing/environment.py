@@ -63,12 +63,16 @@ class TestHandle(WorkflowHandle[R]):
         env = self._env
         limit = None if timeout is None else env.clock.now() + duration_us(timeout, "timeout")
         ticks = 0
-        while not await self._has_ended():
+        while True:
+            await env.settle()
+            is_busy = not self._runtime.engine.is_idle  # before the status is read: it may end meanwhile
+            if await self.status() in STOPPED:
+                return await super().result()
             due = env.clock.next_alarm()
             only_ticks = due is not None and self._runtime.engine.only_schedules
             ticks = ticks + 1 if only_ticks else 0
             due = None if ticks > _TICKS and limit is None else due  # schedules go on forever
-            if due is None and self._runtime.engine.activities.running:
+            if due is None and is_busy:
                 continue  # settle again: an activity takes real time
             if due is None:
                 waits = await env.waits(self)
@@ -81,11 +85,6 @@ class TestHandle(WorkflowHandle[R]):
                 await env.turn_to(limit)
                 raise TimeoutError(f"instance {self.instance_id!r} has not ended by {from_us(limit)}")
             await env.turn_to(due)
-        return await super().result()
-
-    async def _has_ended(self) -> bool:
-        await self._env.settle()
-        return await self.status() in STOPPED
 
 
 class Environment:
