@@ -62,7 +62,7 @@ class SealedStorage:
     @property
     def keys(self) -> str:
         names = getattr(self._vault.codec, "key_names", ())
-        return f" with {', '.join(names)}" if names else " with a codec"
+        return f" with {'key' if len(names) == 1 else 'keys'} {', '.join(names)}" if names else " with a codec"
 
     # --- opening ---------------------------------------------------------------------------------------------------
     async def open(self) -> None:
