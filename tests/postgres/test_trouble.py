@@ -229,7 +229,7 @@ async def go_through(
 async def told_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     """Those who look only every second or two may be the last to notice."""
     async with asyncio.timeout(10):
-        while caplog.records[-1].getMessage() != "the database is back; work continues":  # noqa: ASYNC110
+        while [r.getMessage() for r in caplog.records[-1:]] != ["the database is back; work continues"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
