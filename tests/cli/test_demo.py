@@ -197,18 +197,23 @@ def test_a_browser_is_opened_only_on_a_desktop(env: dict[str, str], can_open: bo
     assert browser.can_open(env) == can_open
 
 
+def begun(command: list[str], folder: Path, errors: int) -> subprocess.Popen[str]:
+    """Run the demo in a pipe. `errors`: where its errors go."""
+    return subprocess.Popen(
+        command,
+        env=environ(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        encoding="utf-8",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ends_cleanly_when_told_early(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*DEMO, "--once"],
-        env=environ(tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    with begun([*DEMO, "--once"], tmp_path, subprocess.STDOUT) as process:
         assert process.stdout is not None
         told = next(line for line in process.stdout if line.startswith("1. "))
         process.send_signal(signal.SIGTERM)
@@ -226,15 +231,7 @@ def test_ends_cleanly_when_told_early(tmp_path: Path) -> None:
 )
 def test_ends_cleanly_when_its_reader_is_gone(tmp_path: Path, last: str) -> None:
     """After the last two, the next lines are those of a worker."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "romancy", "demo", "--once"],
-        env=environ(tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    with begun([sys.executable, "-m", "romancy", "demo", "--once"], tmp_path, subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         next(line for line in process.stdout if line.startswith(last))

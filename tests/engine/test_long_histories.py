@@ -150,7 +150,7 @@ async def test_a_long_replay_leaves_the_loop_to_others(db: str) -> None:
         total = time.thread_time() - began
         gc.enable()
         assert passed["long"] == 8_000
-        assert sorted(gaps)[-2] < total / 4, "but for one, when the machine itself may have stood still"
+        assert max(gaps) < total / 2, "in one go, it would be all of it"
         assert len(gaps) > 20
         await env.send_event("go", "test", "there")
         assert await env.app.handle("long").result() == "there"

@@ -76,9 +76,8 @@ def test_a_body_that_does_not_come(limited: Live) -> None:
 def test_a_body_that_trickles(limited: Live) -> None:
     with socket.create_connection(("127.0.0.1", limited.port), timeout=20) as connection:
         connection.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
-        while not select.select([connection], [], [], 0.02)[
-            0
-        ]:  # what is sent after the answer would reset the connection
+        # Only until the answer is there: what is sent after it would reset the connection.
+        while not select.select([connection], [], [], 0.02)[0]:
             connection.sendall(b"1\r\n{\r\n")
         assert read_all(connection).startswith(b"HTTP/1.1 408 ")
 

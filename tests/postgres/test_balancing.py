@@ -175,7 +175,7 @@ async def test_events_reach_their_instances_while_they_change_hands(town: Town) 
     usual = median(await asyncio.gather(*(pay(n) for n in range(200, 250))))
     senders.append(await town.join())
     lag = median(await asyncio.gather(*(pay(n) for n in range(200))))
-    assert lag < max(0.5, 4 * usual), "they waited for sweeps"
+    assert lag < max(0.2, 4 * usual), "they waited for sweeps"
 
 
 async def test_timers_are_not_late_because_of_it(town: Town) -> None:

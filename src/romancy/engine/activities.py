@@ -483,7 +483,7 @@ class Activities:
             _logger.warning(
                 "these activities are still running after %g s and will be repeated by another worker: %s",
                 limit,
-                names or f"{self._slots.taken} that nobody waits for",
+                names or f"{self._slots.taken} whose results are no longer needed",
             )
             for attempting in list(self._open.values()):
                 self._cancel(attempting, WITHDRAWN)

@@ -56,7 +56,7 @@ class Worker:
             if line != READY and self._is_heard:
                 try:
                     self._hear(self, line)
-                except OSError:  # nobody reads the output any more: the story gets the same with its own next line
+                except OSError:  # the reader is gone: the next line of the story raises it, too
                     self._is_heard = False
         await self.process.wait()
 
