@@ -205,12 +205,12 @@ async def test_a_server_whose_clock_is_set_is_followed(place: Place, server: Ser
             await server.set(by)
             before = app._runtime.clock.now()
             async with asyncio.timeout(5):  # noticed when the lease is renewed
-                while abs(await server.now() - app._runtime.clock.now()) > SECOND:  # noqa: ASYNC110
+                while abs(await server.now() - app._runtime.clock.now()) > 0.5 * SECOND:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert (app._runtime.clock.now() > before) == (by > 0)
             begun = time.monotonic()
-            await (await app.start_workflow(nap, 0.5)).result(20)
-            assert 0.4 < time.monotonic() - begun < 10
+            await (await app.start_workflow(nap, 1)).result(20)
+            assert 0.4 < time.monotonic() - begun < 10, "at most half a second less: the clock may still be behind"
 
 
 async def test_who_only_sends_follows_it_too(place: Place, server: Server) -> None:

@@ -9,6 +9,10 @@ do not. If one exists under another id, because changed code chooses another one
 second child would be started. It is also blocked if a child was started by another operation, because changed code
 starts another workflow under its id: its end would be told to an operation that is not there. A child of a former run
 does not count: to start it again is refused. After a retry, a few children are just started again, which finds them.
+
+Changed code may also do something else before it reaches an open child. If the child ends meanwhile, its end is told to
+an operation that the parent does not have yet, and is lost. So when a child turns out to exist already, the storage is
+asked to tell its end again if it has ended.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from romancy.errors import NonDeterminismError
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.errors import TransientError
 from romancy.storage.protocol import Storage
+from romancy.storage.records import KnownChild
 
 _logger = logging.getLogger("romancy")
 
@@ -101,22 +106,24 @@ class Children:
     async def _find(self, parent: Resident, calls: Sequence[ChildCall], what: str) -> None:
         missing: list[ChildCall] = []
         there: list[ChildCall] = []
-        started_by: dict[str, str | None] = {}
+        known: dict[str, KnownChild] = {}
         instance = parent.instance
         for first in range(0, len(calls), ASKED):
             asked = calls[first : first + ASKED]
-            known = await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
+            known |= await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
             if instance.dropped is None:
-                known = {id: op for id, op in known.items() if op is not None and instance.run.owns(op)}
+                known = {id: kid for id, kid in known.items() if kid.op is not None and instance.run.owns(kid.op)}
             missing += [call for call in asked if call.child not in known]
             there += [call for call in asked if call.child in known]
-            started_by |= known
-        error = None if instance.dropped is not None else _changed_operation(instance, there, started_by)
+        error = None if instance.dropped is not None else _changed_operation(instance, there, known)
         if missing and error is None and instance.dropped is None:
             stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
             error = _changed_id(instance, missing, stored)
+        if not (may_be_old := _may_have_old(parent)):
+            there = [call for call in there if known[call.child].has_ended]
+        found = [ChildFound(call.id, may_be_old) for call in there]
         # What follows may run user code, which must not happen inside a task.
-        asyncio.get_running_loop().call_soon(self._found, parent, missing, there, error)
+        asyncio.get_running_loop().call_soon(self._found, parent, missing, found, error)
 
     async def _ask(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
         pause = 0.1
@@ -138,7 +145,7 @@ class Children:
         self,
         parent: Resident,
         missing: Sequence[ChildCall],
-        there: Sequence[ChildCall],
+        found: Sequence[ChildFound],
         error: NonDeterminismError | None,
     ) -> None:
         if parent.is_gone:
@@ -146,8 +153,7 @@ class Children:
         if error is not None:
             self._exits.block(parent, error)
             return
-        if _may_have_old(parent):
-            parent.inbox += [ChildFound(call.id) for call in there]
+        parent.inbox += found
         if missing:
             self.start(parent, missing)
         else:
@@ -156,7 +162,7 @@ class Children:
     def start(self, parent: Resident, calls: Sequence[ChildCall], *, rejoined: bool = False) -> None:
         """Start the children that a stored commit asked for. `rejoined`: it took care of those that are there."""
         parent.state, parent.starting = STARTING, len(calls)
-        may_be_old = not rejoined and _may_have_old(parent)
+        may_be_old = _may_have_old(parent)
         for n, call in enumerate(calls):
             now = self._clock.now()
             start = child_start(parent.instance, call, now)
@@ -171,7 +177,7 @@ class Children:
             may_keep = not self._storage.is_remote or n < KEPT
             may_keep = may_keep and start.place is None  # it has no owner before it is admitted
             start.mine = may_keep and is_here and self._residents.reserve()
-            done = partial(self._started, parent, call, start, may_be_old)
+            done = partial(self._started, parent, call, start, None if rejoined else ChildFound(call.id, may_be_old))
             self._committer.start_child(start, self._revival.begin, done)
 
     def _warn(self, workflow: str, child: str) -> None:
@@ -182,7 +188,12 @@ class Children:
             _logger.warning(text, workflow, child)
 
     def _started(
-        self, parent: Resident, call: ChildCall, start: Start, may_be_old: bool, answer: StartAnswer | Exception
+        self,
+        parent: Resident,
+        call: ChildCall,
+        start: Start,
+        found: ChildFound | None,
+        answer: StartAnswer | Exception,
     ) -> None:
         if start.mine:
             self._residents.unreserve()
@@ -202,8 +213,8 @@ class Children:
             )
         elif answer.created and not answer.owned:
             self._residents.on_work()
-        elif may_be_old and not answer.created:
-            parent.inbox.append(ChildFound(call.id))
+        elif found is not None and not answer.created:
+            parent.inbox.append(found)
         if parent.starting == 0:
             self._all_started(parent)
 
@@ -238,11 +249,11 @@ def _changed_id(
 
 
 def _changed_operation(
-    instance: Instance, there: Sequence[ChildCall], started_by: Mapping[str, str | None]
+    instance: Instance, there: Sequence[ChildCall], known: Mapping[str, KnownChild]
 ) -> NonDeterminismError | None:
     """Return the error if a child was started by another operation than the one that waits for it now."""
     for call in there:
-        if (op := started_by[call.child]) != call.id:
+        if (op := known[call.child].op) != call.id:
             recorded = f"child {call.child!r} was started by {op}"
             return left_history(instance.id, instance.definition.name, recorded, f"starts it by {call}")
     return None

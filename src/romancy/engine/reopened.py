@@ -76,13 +76,15 @@ def _forget_ends(draft: Draft, reopened: set[str]) -> None:
 
 
 def child_found(draft: Draft, input: ChildFound) -> None:
-    """Let the storage find out whether the end of the child is still to come. If not, it is spent.
+    """Let the storage find out whether the end of the child is still to come. If not, it is told now, or it is spent.
 
     Also of one that the code has given up since: before it undoes its steps, an instance waits for the ends of those.
     """
     op = draft.instance.ops.get(input.op)
     if isinstance(op, ChildCall) and not op.is_cancelled and draft.instance.outcome is None:
-        draft.commit.rejoins = added(draft.commit.rejoins, Rejoin(op.child, op.id, reopens=False, is_found=True))
+        draft.commit.rejoins = added(
+            draft.commit.rejoins, Rejoin(op.child, op.id, reopens=False, is_found=input.may_be_old)
+        )
 
 
 def child_spent(draft: Draft, input: ChildSpent) -> None:

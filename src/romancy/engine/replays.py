@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from romancy import hooks as h
 from romancy.core.clock import Clock, stopwatch
-from romancy.core.model import from_us
+from romancy.core.model import WAITING, from_us
 from romancy.core.operations import ActivityCall
 from romancy.engine.hook_runner import HookRunner
 from romancy.engine.resident import GONE, Resident
@@ -117,8 +117,8 @@ class Replays:
             self._hooks.tell(h.ReplayStartedInfo, at=from_us(self._clock.now()), **info)
             yield from instance.replay_by_entry(snapshot.history)
             self._hooks.tell(h.ReplayCompletedInfo, at=from_us(self._clock.now()), **info)
-        elif snapshot.waits:
-            instance.replay([])  # no history yet, but its waits are stored
+        elif snapshot.waits or snapshot.row.status in WAITING:
+            instance.replay([])  # no history yet, but it is stored what it waits for
             resident.begun = True
         if resident.begun:
             resident.stale_waits = instance.reconcile(snapshot.waits, is_reopened=resident.retrial is not None)

@@ -98,9 +98,13 @@ class ChildSpent:
 
 @dataclass(slots=True)
 class ChildFound:
-    """A retried instance wanted to start a child that was there already, perhaps from before the retry."""
+    """An instance wanted to start a child that was there already. Its end may have come too early to be heard.
+
+    `may_be_old`: the instance was retried, and the child is perhaps from before that.
+    """
 
     op: str
+    may_be_old: bool
 
 
 @dataclass(slots=True)

@@ -148,7 +148,7 @@ class Ask:
 
 @dataclass(slots=True, frozen=True)
 class Rejoin:
-    """A child that its parent waits for again, after the parent was retried.
+    """A child that its parent waits for again, after the parent was retried or its code was changed.
 
     If the child has ended in the meantime, its parent is told now. With `reopens`, a child that failed or was cancelled
     is retried instead, and one that is open is no longer asked to cancel because its parent gave it up. If it can't be
@@ -160,7 +160,7 @@ class Rejoin:
     op: str
     reopens: bool
     is_found: bool = False
-    """The parent wanted to start it, and it was there. If it ended before that, it is spent."""
+    """The parent wanted to start it after a retry, and it was there. If it ended before that, it is spent."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from romancy.storage.records import (
     Due,
     Finished,
     Idle,
+    KnownChild,
     Mail,
     MailPlace,
     Mortality,
@@ -382,8 +383,8 @@ class Storage(Protocol):
         """Return those of the given ids that exist."""
         ...
 
-    async def children(self, parent: str, instances: Collection[str]) -> dict[str, str | None]:
-        """Return those of the given ids that are children of an instance, with the operations that started them."""
+    async def children(self, parent: str, instances: Collection[str]) -> dict[str, KnownChild]:
+        """Return those of the given ids that are children of an instance."""
         ...
 
     async def finished(self, instances: Collection[str]) -> list[Finished]:

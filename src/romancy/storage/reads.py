@@ -21,6 +21,7 @@ from romancy.storage.records import (
     Due,
     Finished,
     Idle,
+    KnownChild,
     Mail,
     MailPlace,
     Mortality,
@@ -98,8 +99,9 @@ class Reads:
     async def existing(self, instances: Collection[str]) -> set[str]:
         return {id for (id,) in await self._ask("known_instances", listed=list(instances))}
 
-    async def children(self, parent: str, instances: Collection[str]) -> dict[str, str | None]:
-        return dict(await self._ask("known_children", listed=list(instances), parent=parent))
+    async def children(self, parent: str, instances: Collection[str]) -> dict[str, KnownChild]:
+        rows = await self._ask("known_children", listed=list(instances), parent=parent)
+        return {id: KnownChild(op, bool(has_ended)) for id, op, has_ended in rows}
 
     async def finished(self, instances: Collection[str]) -> list[Finished]:
         rows = await self._ask("finished_instances", listed=list(instances))

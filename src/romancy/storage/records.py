@@ -83,6 +83,15 @@ class Finished:
 
 
 @dataclass(slots=True)
+class KnownChild:
+    """A child that exists."""
+
+    op: str | None
+    """The operation that started it; none if another child was started in its place."""
+    has_ended: bool
+
+
+@dataclass(slots=True)
 class Idle:
     """An instance of this worker that only waits."""
 

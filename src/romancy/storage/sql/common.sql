@@ -62,7 +62,7 @@ SELECT {instance} FROM romancy.instances i WHERE i.id = :id::text
 -- name: known_instances
 SELECT i.id FROM {listed} JOIN romancy.instances i ON i.id = x.value
 -- name: known_children
-SELECT i.id, i.parent_op FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.parent = :parent::text
+SELECT i.id, i.parent_op, i.status >= 10 FROM {listed} JOIN romancy.instances i ON i.id = x.value WHERE i.parent = :parent::text
 -- name: started_children_of_parent
 SELECT i.parent_op, i.id FROM romancy.instances i {by_parent} WHERE i.parent = :parent::text AND i.parent_op IS NOT NULL
 -- name: finished_instances
