@@ -45,7 +45,7 @@ demo: $(DEMO)/.ready ## See Romancy at work, in a small environment of its own (
 	@$(DEMO)/bin/romancy demo $(ARGS)
 
 test: $(STAMP) .browser ## Run the tests (ARGS="-k name"; BROWSER=no: skip browser tests, install no chromium)
-	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+	@ROMANCY_TEST_BROWSER=$(BROWSER) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 4 --dist loadfile --no-loadscope-reorder)
 
 test-python: ## Run the tests on another Python (VERSION=3.14)
 	@scripts/test-python $(or $(VERSION),$(error VERSION is missing: make test-python VERSION=3.14)) $(ARGS)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from romancy import RetryPolicy
+from tests.docs.preloaded import run_script
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +27,8 @@ BLOCK = re.compile(
     r"(?P<fragment><!-- fragment -->\n)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,
 )
+PLUGINS = ("-p", "pytest_asyncio.plugin", "-p", "romancy.testing.plugin")
+"""What the reader has installed. All that is installed here would take seconds to load."""
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -72,21 +75,24 @@ def run(block: Block, tmp_path: Path) -> None:
     is_test = "def test_" in block.code
     script = tmp_path / ("test_block.py" if is_test else "block.py")
     script.write_text(block.code, encoding="utf-8")
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"] if is_test else []
-    done = subprocess.run(
-        [sys.executable, *command, str(script)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+    done = run_tests(script, tmp_path) if is_test else run_script(script, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if block.output is not None:
+        assert done.stdout == block.output
+
+
+def run_tests(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *PLUGINS, "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", script],
+        cwd=folder,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    if block.output is not None:
-        assert done.stdout == block.output
 
 
 @pytest.mark.parametrize("block", [b for b in ALL if b.is_fragment], ids=lambda block: block.name)

@@ -1,9 +1,6 @@
 """The examples run, say what they promise to say, and hold for their real durations too."""
 
 import logging
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +13,7 @@ from examples import cancellation as bookings
 from examples import logging_in_workflows as logs
 from examples import payment_with_timeout as payments
 from romancy.testing import environment
+from tests.docs.preloaded import run_script
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -31,17 +29,7 @@ def expected_lines(example: Path) -> list[str]:
 def test_runs_and_ends_as_it_says(example: Path, tmp_path: Path) -> None:
     expected = expected_lines(example)
     assert expected, f"{example.name} has no '{EXPECT}' lines"
-    environ = os.environ | {"PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    done = run_script(example, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-len(expected) :] == expected, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
