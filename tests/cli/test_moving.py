@@ -109,9 +109,18 @@ def test_a_shop_moves(romancy, database: Path, schema: str) -> None:
     assert f"they are in schema {schema!r}" in done.stdout
     assert "put romancy.db away" in done.stdout
     assert done.stderr == "", "progress is for terminals"
+    assert "your own tables" not in done.stdout
     listed = fetch(schema, "SELECT id, status FROM instances ORDER BY id")
     with closing(sqlite3.connect(database)) as connection:
         assert listed == connection.execute("SELECT id, status FROM romancy_instances ORDER BY id").fetchall()
+
+
+def test_the_users_own_tables_are_named(romancy, database: Path, schema: str) -> None:
+    """They are not copied. Workers that start without them would sell the same seats again."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript('CREATE TABLE seats (n); INSERT INTO seats VALUES (1), (2); CREATE TABLE "a b" (n)')
+    said = romancy("copy", "romancy.db", pg_server.url(), "--schema", schema).stdout
+    assert "not copied: your own tables a b (0 rows), seats (2 rows); copy them before you start the workers\n" in said
 
 
 def test_its_workflows_go_on_there(romancy, database: Path, schema: str) -> None:

@@ -116,8 +116,8 @@ def test_what_a_server_does_not_tell_is_said_to_be_unknown(romancy: Any, url: st
 
 def test_a_blocked_instance_says_what_to_do(romancy: Any, url: str) -> None:
     text = romancy("why", "blocked", "--url", url).stdout
-    assert "it is blocked: it does nothing until you fix the problem and resume it" in text
-    assert "then `romancy resume blocked` (or `romancy cancel blocked`)" in text
+    assert "it is blocked: it does nothing until a worker has code that follows its history (build " in text
+    assert "and `romancy resume blocked` any worker at once (or `romancy cancel blocked`)" in text
 
 
 def test_replay_is_refused(refused: Any, url: str) -> None:

@@ -69,7 +69,7 @@ def test_modules_that_can_not_be_used(refused, folder: Path) -> None:
     assert "choose a workflow of 'shop'" in refused("run", "shop")
     assert "use `romancy send order.placed" in refused("run", "shop:placed", "1")
     assert "no workflow in json" in refused("worker", "json", code=1)
-    assert "'shop' has no App named 'nope'" in refused("worker", "shop:nope")
+    assert "'shop' has no App named 'nope'; available: none" in refused("worker", "shop:nope")
 
 
 def test_a_modules_app_gives_its_settings_and_database(romancy, refused, folder: Path) -> None:

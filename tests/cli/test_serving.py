@@ -142,8 +142,10 @@ def test_what_can_not_be_served(refused, folder: Path) -> None:
     (folder / "tiny.py").write_text(APP.replace("own.db", "missing/own.db"))
     assert "can't find module 'unheard'" in refused("serve", "unheard")
     assert "'shop' has no App named 'nope'" in refused("serve", "shop:nope")
-    (folder / "fast.py").write_text("class FastAPI:\n    def __call__(self): ...\napi = FastAPI()\n")
-    assert "it is a FastAPI; run that with `uvicorn fast:api`" in refused("serve", "fast:api")
+    fast = "class FastAPI:\n    def __call__(self): ...\napi = FastAPI()\n"
+    (folder / "fast.py").write_text(f"from romancy import App\n{fast}app = App()\n")
+    said = refused("serve", "fast:api")
+    assert "it is a FastAPI, which `uvicorn fast:api` serves; available: fast:app" in said
     assert "no App and no workflow in 'empty'" in refused("serve", "empty", code=1)
     assert "several Apps" in refused("serve", "two")
     assert "a token is a secret" in refused("serve", "badly", code=1)

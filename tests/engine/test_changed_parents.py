@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from romancy import ActivityContext, WorkflowContext, WorkflowFailed, activity, wait_event, workflow
+from romancy import (
+    ActivityContext,
+    WorkflowCancelled,
+    WorkflowContext,
+    WorkflowFailed,
+    activity,
+    start_workflow,
+    wait_event,
+    workflow,
+)
 from romancy.testing import Environment
-from tests.engine.helpers import down
+from tests.engine.helpers import down, until, watch
 
 gates: list[asyncio.Event] = []
 
@@ -117,3 +126,82 @@ async def test_children_that_were_started_together_are_started_in_turn_now(env: 
     await env.app.send_event("a", "test", "one")
     assert await handle.result(20) == ["one", "two"]
     assert len((await env.app.list_instances()).items) == 3
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("ends", ["meanwhile", "later"])
+async def test_a_free_child_is_cancelled_before_its_end_is_told(env: Environment, ends: str, dies: bool) -> None:
+    """If it has ended already, there is nothing left to cancel, and its parent gets the result."""
+    changed = False
+
+    @workflow
+    async def parent(ctx: WorkflowContext) -> str:
+        if changed:
+            await wait_event(ctx, "first")
+        kid = await start_workflow(ctx, child)
+        if changed:
+            await kid.cancel()
+        try:
+            return f"got {await kid.result()}"
+        except WorkflowCancelled:
+            return "cancelled"
+
+    env.app.register(parent, child)
+    handle = await env.app.start_workflow(parent, instance_id="p")
+    await until_it_is(env, "p/child:1", "waiting_for_event")
+    changed = True
+    await env.restart()
+    if ends == "meanwhile":
+        await env.app.send_event("go", "test", "it", to="p/child:1")
+        await until_it_is(env, "p/child:1", "completed")
+    if dies:
+        async with down(env):
+            pass
+    if ends == "later":  # nothing else wakes the parent, and its new code only waits once it is awake
+        await env.app.cancel_workflow("p/child:1")
+        await until_it_is(env, "p/child:1", "cancelled")
+    await env.app.send_event("first", "test", 1)
+    assert await handle.result(20) == ("got it" if ends == "meanwhile" else "cancelled")
+
+
+async def test_a_parent_that_ends_when_it_finds_its_child_asks_for_nothing(env: Environment) -> None:
+    """A cancellation that comes right after the child was found ends the parent in the same step."""
+    changed = False
+
+    @workflow
+    async def parent(ctx: WorkflowContext) -> None:
+        if changed:
+            await wait_event(ctx, "first")
+        await child(ctx)
+
+    env.app.register(parent, child)
+    await env.app.start_workflow(parent, instance_id="p")
+    await until_it_is(env, "p/child:1", "waiting_for_event")
+    changed = True
+    await env.restart()
+    await env.app.send_event("go", "test", "it", to="p/child:1")
+    await until_it_is(env, "p/child:1", "completed")
+    storage: Any = env.app._runtime.engine.storage
+    asked, gate, start = asyncio.Event(), asyncio.Event(), storage.children
+
+    async def children(*args: Any) -> Any:
+        asked.set()
+        await gate.wait()
+        return await start(*args)
+
+    storage.children = children
+    await env.app.send_event("first", "test", 1)
+    await asyncio.wait_for(asked.wait(), 20)
+    cancelling = asyncio.ensure_future(env.app.cancel_workflow("p"))
+    resident = env.app._runtime.engine.residents["p"]
+    await until(lambda: resident.inbox)
+    cancel, resident.inbox = resident.inbox, []
+    batches = watch(env)
+    gate.set()
+    await until(lambda: resident.inbox)
+    assert [type(input).__name__ for input in resident.inbox] == ["ChildFound"]
+    resident.inbox += cancel
+    await cancelling
+    await until_it_is(env, "p", "cancelled")
+    last = [commit for batch in batches for commit in batch.commits if commit.instance == "p"][-1]
+    assert (last.status, list(last.rejoins)) == ("cancelled", [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from romancy import InstanceNotFound, ReceivedEvent, WorkflowContext, sleep, wait_event, workflow
+from romancy import InstanceNotFound, ReceivedEvent, WorkflowContext, ask, sleep, wait_event, workflow
 from romancy.testing import Environment
 
 
@@ -96,6 +96,22 @@ async def test_filters(env: Environment) -> None:
     assert await ids(text="%") == []
     assert await ids(started_after=later) == ["invoice-1"]
     assert await ids(workflow="sleeper", status="completed", text="order") == ["order-2"]
+
+
+async def test_the_librarys_own_events_are_not_unmatched(env: Environment) -> None:
+    """The question of an `ask` is an event of the library, and so is its end. No instance takes them."""
+
+    @workflow
+    async def asks(ctx: WorkflowContext) -> None:
+        await ask(ctx, bool, title="Sure?", people=["ann"])
+
+    env.app.register(asks)
+    await env.start(asks)
+    await env.send_event("other", "test", id="mine")
+    assert {r.event.type for r in (await env.app.list_events()).items} == {"romancy.asked", "other"}
+    assert [r.event.id for r in (await env.app.list_events(unmatched=True)).items] == ["mine"]
+    named = await env.app.list_events(type="romancy.asked", unmatched=True)
+    assert [r.event.type for r in named.items] == ["romancy.asked"]
 
 
 async def test_events_with_who_received_them(env: Environment) -> None:

@@ -43,5 +43,7 @@ async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
         return CliRunner().invoke(main, [command, "x", "-d", database]).stdout
 
     text = await asyncio.to_thread(say, "why")
-    assert "build <v7> could not follow its history; a worker of another build tries it by itself\n" in text
+    assert "it does nothing until a worker has code that follows its history (build <v7> could not)\n" in text
+    assert "deploy it: a worker of another build tries it by itself, and `romancy resume x` any worker at once" in text
+    assert "and resume it" not in text
     assert "by build <v7>" in await asyncio.to_thread(say, "show")

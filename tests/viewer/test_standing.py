@@ -91,7 +91,7 @@ async def test_of_what_has_ended_no_worker_is_told(live: Live) -> None:
 
 
 # --- why an event was not taken -------------------------------------------------------------------------------------
-BLOCKED = "the instance is blocked; it takes no events until it is resumed"
+BLOCKED = "the instance is blocked; it takes no events until it goes on"
 
 
 def test_a_blocked_instance_is_told_from_a_misfit(blocked: Live) -> None:

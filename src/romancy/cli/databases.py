@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from romancy.cli.database import database_options, file_of, refuse_memory, schema_of, schema_option
 from romancy.cli.errors import Refused
 from romancy.cli.screen import Screen
-from romancy.cli.words import plural
+from romancy.cli.words import clean, plural
 from romancy.errors import StorageError
 from romancy.storage.tools import migration
 from romancy.storage.urls import DEFAULT_SCHEMA, is_postgres, without_password
@@ -58,8 +58,9 @@ def copy(file: str, url: str, schema: str | None) -> None:
     """Copy a SQLite database to PostgreSQL.
 
     First stop every process that uses the file. The schema in PostgreSQL must be empty or not exist yet. Either
-    everything is copied or nothing, and workflows then continue in PostgreSQL. The file is not changed. Put it away
-    afterwards, so that no worker continues to use it.
+    everything of Romancy is copied or nothing, and workflows then continue in PostgreSQL. Tables of your own in the
+    file are named, but not copied. The file is not changed. Put it away afterwards, so that no worker continues to use
+    it.
 
     \b
       romancy copy workflow.db postgresql://romancy@db.example/shop
@@ -70,9 +71,12 @@ def copy(file: str, url: str, schema: str | None) -> None:
     if path is None:
         raise Refused(f"{file!r} is not a file; give the SQLite database to copy")
     schema = schema_of(url, schema) or DEFAULT_SCHEMA
-    counts = asyncio.run(_copy(str(path), url, schema))
+    counts, own = asyncio.run(_copy(str(path), url, schema))
     waiting = {name: plural(counts[table], name) for name, table in _NAMED.items()}
     Screen().say(f"copied {waiting['instance']}, {waiting['event']} and {waiting['wait']}, and verified the counts")
+    if own:
+        names = ", ".join(f"{clean(name)} ({plural(rows, 'row')})" for name, rows in own.items())
+        Screen().say(f"not copied: your own tables {names}; copy them before you start the workers", "yellow")
     if schema != DEFAULT_SCHEMA:
         Screen().say(f"they are in schema {schema!r}: set it for the workers, and use --schema with the commands")
     Screen().say(f"start the workers on the new database, and put {file} away: no worker must use it any more")
@@ -81,9 +85,9 @@ def copy(file: str, url: str, schema: str | None) -> None:
 _NAMED = {"instance": "instances", "event": "events", "wait": "waits"}
 
 
-async def _copy(path: str, url: str, schema: str) -> dict[str, int]:
+async def _copy(path: str, url: str, schema: str) -> tuple[dict[str, int], dict[str, int]]:
     try:
-        from romancy.storage.tools.copy import copy  # imported lazily: the driver is optional
+        from romancy.storage.tools.copy import copy, own_tables  # imported lazily: the driver is optional
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
@@ -100,4 +104,4 @@ async def _copy(path: str, url: str, schema: str) -> dict[str, int]:
             if total:
                 bars.update(known[table], completed=copied)
 
-        return await copy(path, url, schema=schema, told=report)
+        return await copy(path, url, schema=schema, told=report), own_tables(path)

@@ -139,11 +139,17 @@ def app_of(module: ModuleType, name: str | None = None) -> App | None:
     if name is not None:
         found = getattr(module, name, None)
         if not isinstance(found, App):
-            kind = f": it is a {type(found).__name__}; run that with `uvicorn {module.__name__}:{name}`"
-            raise Refused(f"{module.__name__!r} has no App named {name!r}{kind if callable(found) else ''}")
+            kind = f": it is a {type(found).__name__}, which `uvicorn {module.__name__}:{name}` serves"
+            known = ", ".join(f"{module.__name__}:{app}" for app in sorted(_apps(module))) or "none"
+            has_none = f"{module.__name__!r} has no App named {name!r}{kind if callable(found) else ''}"
+            raise Refused(f"{has_none}; available: {known}")
         return found
-    apps = {id(found): found for found in vars(module).values() if isinstance(found, App)}
+    apps = {id(found): found for found in _apps(module).values()}
     return next(iter(apps.values())) if len(apps) == 1 else None
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    return {name: found for name, found in vars(module).items() if isinstance(found, App)}
 
 
 def codec_in_environment() -> Any:

@@ -19,6 +19,7 @@ from romancy.storage.urls import DEFAULT_SCHEMA
 
 LITTLE = 200 * 1024 * 1024
 """Bytes: with less on the disk, there is a warning."""
+_RESTORE = "restore it from a backup, and remove the -wal and -shm files beside it before"
 OFF = 2.0
 """Seconds by which clocks may differ without a warning."""
 
@@ -49,9 +50,9 @@ def check_file(database: str, path: Path, *, has_codec: bool, deep: bool) -> Pla
     try:
         state = read_file(file, deep=deep)
     except StorageError as error:
-        return Place([*found, failure("file", error, "if it is damaged, restore it from a backup")], can_open=False)
+        return Place([*found, failure("file", error, f"if it is damaged, {_RESTORE}")], can_open=False)
     if state.damage:
-        found.append(problem("integrity", f"{database!r} is damaged: {state.damage[0]}", "restore it from a backup"))
+        found.append(problem("integrity", f"{database!r} is damaged: {state.damage[0]}", _RESTORE))
     elif deep:
         found.append(ok("integrity", "the whole file was read, and nothing is damaged"))
     if not state.version:

@@ -136,4 +136,4 @@ def answer(
         options.do(work)
     except InvalidInput as error:
         raise Failed(str(error)) from None
-    note("the answer is stored; `romancy questions` still lists the question if the workflow refuses it")
+    note("the answer is stored")

@@ -140,7 +140,7 @@ def _show(screen: Screen, reason: Reason, timers: Sequence[Wait], reported: Sequ
             "yellow",
         )
     if reason.near:
-        screen.say("nearest events that it has not taken:")
+        screen.say("nearest events:")
     for event in reason.near:
         age = relative(event.accepted_at, now)
         screen.say(f"  {clean(event.type)} {clean(event.id)} from {clean(event.source)}, {age}")
@@ -211,11 +211,10 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
         ]
     if instance.status == "blocked":
         return [
-            "it is blocked: it does nothing until you fix the problem and resume it",
+            f"it is blocked: it does nothing {_until_it_goes_on(instance)}",
             *(f"  {clean(line)}" for line in _message(instance.error).split("\n")),
-            *_unfit(instance),
             f"fix the code, test it with `romancy replay {id} --module MODULE`, "
-            f"then `romancy resume {id}` (or `romancy cancel {id}`)",
+            f"then {_how_it_goes_on(instance, id)} (or `romancy cancel {id}`)",
         ]
     if instance.status == "queued":
         return queued_words(instance, inside, now)
@@ -232,12 +231,16 @@ def _state(standing: Standing, now: datetime, *, is_replaced: bool) -> list[str]
     return [*lines, *(_attempt(attempt, is_there, now) for attempt in inside.attempts)]
 
 
-def _unfit(instance: Instance) -> list[str]:
+def _until_it_goes_on(instance: Instance) -> str:
     if not instance.builds:
-        return []
-    return [
-        f"{shown_builds(instance.builds)} could not follow its history; a worker of another build tries it by itself"
-    ]
+        return "until you fix the problem and resume it"
+    return f"until a worker has code that follows its history ({shown_builds(instance.builds)} could not)"
+
+
+def _how_it_goes_on(instance: Instance, id: str) -> str:
+    if not instance.builds:
+        return f"`romancy resume {id}`"
+    return f"deploy it: a worker of another build tries it by itself, and `romancy resume {id}` any worker at once"
 
 
 def _undoing(standing: Standing) -> list[str]:

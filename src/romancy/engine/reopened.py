@@ -81,7 +81,10 @@ def child_found(draft: Draft, input: ChildFound) -> None:
     Also of one that the code has given up since: before it undoes its steps, an instance waits for the ends of those.
     """
     op = draft.instance.ops.get(input.op)
-    if isinstance(op, ChildCall) and not op.is_cancelled and draft.instance.outcome is None:
+    if not isinstance(op, ChildCall) or draft.instance.outcome is not None:
+        return
+    # After a retry, another child would be started in the place of one that is spent, though the code cancels it.
+    if not (op.is_cancelled and input.may_be_old):
         draft.commit.rejoins = added(
             draft.commit.rejoins, Rejoin(op.child, op.id, reopens=False, is_found=input.may_be_old)
         )

@@ -241,6 +241,8 @@ class Step(Draft):
             commit.looks = [op for op in commit.looks if op in self.instance.ops]
         if asked.outcome is not None:
             self._end(asked.outcome)
+            if self.retrial is None:
+                commit.rejoins = ()  # nobody would read the ends of children that were found
             if self.instance.offspring is not None:
                 self._leave(asked.closed)
                 commit.children = [

@@ -25,7 +25,7 @@ _TYPES, _WAITS = 200, 20
 """Types, and waits of each, that an event is compared with."""
 _MISFITS = 100
 """Maximum of misfits that are read per instance."""
-BLOCKED = "the instance is blocked; it takes no events until it is resumed"
+BLOCKED = "the instance is blocked; it takes no events until it goes on"
 
 
 Misfits = Mapping[tuple[int, str], str]

@@ -94,7 +94,9 @@ class EventsQuery(Paged):
     cursor: Annotated[str, cursor_of(int)] | None = CURSOR
     type: str | None = Field(None, description="Only events of this type.")
     instance_id: str | None = Field(None, description="Only events that this instance received.")
-    unmatched: bool = Field(False, description="Only events that no instance has received.")
+    unmatched: bool = Field(
+        False, description="Only events that no instance has received, without `romancy.*` unless `type` names them."
+    )
 
 
 class InboxQuery(Paged):

@@ -70,9 +70,12 @@ class EventCatalog:
         limit: int = 50,
         before: int | None = None,
     ) -> list[ShownEvent]:
-        """Return events older than `before`, newest first, with all their data and the instances that took them."""
+        """Return events older than `before`, newest first, with all their data and the instances that took them.
+
+        `unmatched`: only events that no instance took, without those of the library itself unless `type` names them.
+        """
         name = "events_of_instance" if instance is not None else "events" if type is None else "events_of_type"
-        given = {"type": type, "instance": instance, "unmatched": unmatched, "limit": limit}
+        given = {"type": type, "instance": instance, "unmatched": unmatched, "own": OWN, "limit": limit}
         return await self._events(await self._ask(name, before=_LAST if before is None else before, **given))
 
     async def shown_events(

@@ -31,7 +31,7 @@ def without_password(url: str) -> str:
         parts = urlsplit(_IN_QUERY.sub(r"\1***", url))
     except ValueError:  # what can't be read may hold a password anywhere
         return f"{url.partition('://')[0]}://***"
-    if parts.password is None:
+    if not parts.password:
         return parts.geturl()
     credentials, _, hosts = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{credentials.partition(':')[0]}:***@{hosts}"))

@@ -276,8 +276,11 @@ e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
 -- part: taken_by_instance
 e.seq IN (SELECT event FROM romancy.consumed WHERE instance = :instance::text)
   AND (:type::text IS NULL OR e.type = :type) AND e.seq < :before::bigint
+-- Unmatched events are those of users: nobody waits for most of the library's own.
+-- part: counts_as_unmatched
+(NOT :unmatched::boolean OR substr(e.type, 1, length(:own::text)) <> :own)
 -- name: events
-SELECT {whole_event} FROM romancy.events e WHERE e.seq < :before::bigint AND {last_events}
+SELECT {whole_event} FROM romancy.events e WHERE e.seq < :before::bigint AND {counts_as_unmatched} AND {last_events}
 -- name: events_of_type
 SELECT {whole_event} FROM romancy.events e WHERE e.type = :type::text AND e.seq < :before::bigint AND {last_events}
 -- name: events_of_instance
@@ -286,7 +289,7 @@ SELECT {whole_event} FROM romancy.events e WHERE {taken_by_instance} AND {last_e
 -- part: fitting_event
 (:source::text IS NULL OR e.source = :source) AND (:subject::text IS NULL OR e.subject = :subject)
   AND (:since::bigint IS NULL OR e.accepted_at >= :since) AND (:until::bigint IS NULL OR e.accepted_at <= :until)
-  AND {event_has_text} AND (NOT :unmatched::boolean OR substr(e.type, 1, length(:own::text)) <> :own)
+  AND {event_has_text} AND {counts_as_unmatched}
 -- name: shown_events
 SELECT {shown_event} FROM romancy.events e WHERE e.seq < :before::bigint AND e.seq >= :reached::bigint
   AND (:type::text IS NULL OR e.type = :type) AND {fitting_event} AND {last_events}

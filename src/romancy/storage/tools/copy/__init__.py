@@ -23,11 +23,11 @@ from romancy.storage.postgres.migrations import SHUT_OUT, bring_up_to_date
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.tools.copy.order import Order
-from romancy.storage.tools.copy.source import counts, cuts, last_event, open_alone
+from romancy.storage.tools.copy.source import counts, cuts, last_event, open_alone, own_tables
 from romancy.storage.tools.copy.tables import COLUMNS, Reader, Row
 from romancy.storage.urls import quoted
 
-__all__ = ["Told", "copy"]
+__all__ = ["Told", "copy", "own_tables"]
 
 Told = Callable[[str, int, int], None]
 """Called with the progress: the table, its rows copied so far, and its total rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from romancy.errors import StorageError
@@ -12,6 +13,7 @@ from romancy.storage.sqlite.connection import Connection, connect
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.sqlite.migrations import LIBRARY_VERSION, PREFIXED, migrate, stored_versions
 from romancy.storage.tools.copy.tables import COLUMNS
+from romancy.storage.urls import quoted
 
 
 def open_alone(path: str) -> sqlite3.Connection:
@@ -76,6 +78,14 @@ def last_event(c: sqlite3.Connection) -> int:
     """Return the greatest number that any event ever had; numbers are not reused."""
     row = c.execute("SELECT seq FROM sqlite_sequence WHERE name = 'romancy_events'").fetchone()
     return row[0] if row is not None else 0
+
+
+def own_tables(path: str) -> dict[str, int]:
+    """Return the user's tables in a file, which are not copied, with how many rows each has."""
+    names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'schema_info' ORDER BY name"
+    with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)) as c:
+        found = [name for (name,) in c.execute(names) if not name.startswith(("romancy_", "sqlite_"))]
+        return {name: c.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0] for name in found}
 
 
 def counts(c: sqlite3.Connection) -> dict[str, int]:
