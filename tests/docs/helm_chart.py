@@ -21,12 +21,13 @@ EXPRESSION = re.compile(r"\{\{-? (.*?) -?\}\}")
 class Chart:
     folder: Path
     values: dict[str, Any]
+    release: str = "shop"
     definitions: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         meta = yaml.safe_load((self.folder / "Chart.yaml").read_text(encoding="utf-8"))
         self.built_in = {
-            ".Release.Name": "shop",
+            ".Release.Name": self.release,
             ".Release.Service": "Helm",
             ".Chart.Name": meta["name"],
             ".Chart.AppVersion": meta["appVersion"],
@@ -72,7 +73,7 @@ class Chart:
         if found := re.fullmatch(r'include "([\w.]+)" \.', text):
             return self._render(self.definitions[found[1]], dot)
         if found := re.fullmatch(r"toYaml (\S+)", text):
-            return yaml.safe_dump(dot if found[1] == "." else self._look_up(found[1])).rstrip()
+            return _yaml(dot if found[1] == "." else self._look_up(found[1]))
         if found := re.fullmatch(r'required "[^"]+" (\S+)', text):
             value = self._look_up(found[1])
             assert value, f"{found[1]} is required"
@@ -84,10 +85,14 @@ class Chart:
             return "\n" + "\n".join(" " * int(found[1]) + line for line in value.splitlines())
         if found := re.fullmatch(r'default \(include "([\w.]+)" \.\)', name):
             return value or self._render(self.definitions[found[1]], None)
-        if name == "quote":
-            return json.dumps(str(value))
-        assert name in ("trunc 50", 'trimSuffix "-"'), f"unknown function {name}"
-        return value
+        if found := re.fullmatch(r"trunc (\d+)", name):
+            return value[: int(found[1])]
+        if found := re.fullmatch(r'trimSuffix "(.+)"', name):
+            return value.removesuffix(found[1])
+        assert name == "quote", f"unknown function {name}"
+        if value is None:
+            return ""
+        return json.dumps(value if isinstance(value, str) else _yaml(value), ensure_ascii=False)
 
     def _look_up(self, path: str) -> Any:
         if path in self.built_in:
@@ -97,6 +102,13 @@ class Chart:
         for part in path.removeprefix(".Values.").split("."):
             value = value[part]
         return value
+
+
+def _yaml(value: Any) -> str:
+    """As YAML without blank lines, which `Chart` drops: an item of a list, or else all of it, is one line of JSON."""
+    if isinstance(value, list) and value:
+        return "\n".join(f"- {json.dumps(item, ensure_ascii=False)}" for item in value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _end_of(lines: list[str], start: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import itertools
 import json
 import re
 import shlex
@@ -38,10 +39,14 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 
 
-def chart(**changes: Any) -> list[dict[str, Any]]:
+def values_of(**changes: Any) -> dict[str, Any]:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert changes.keys() <= values.keys()
-    return Chart(CHART, values | {"secret": GIVEN} | changes).manifests()
+    return values | {"secret": GIVEN} | changes
+
+
+def chart(release: str = "shop", **changes: Any) -> list[dict[str, Any]]:
+    return Chart(CHART, values_of(**changes), release).manifests()
 
 
 def only(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
@@ -244,10 +249,31 @@ def test_keda_scales_the_workers() -> None:
     assert all(isinstance(value, str) for value in trigger["metadata"].values()), "KEDA takes strings only"
 
 
+def combinations() -> Iterator[dict[str, Any]]:
+    keda = values_of()["keda"]
+    from_pod = {"fieldRef": {"fieldPath": "metadata.name"}}
+    choices: list[tuple[dict[str, Any], ...]] = [
+        ({}, {"secret": {**GIVEN, "existingName": "mine"}}, {"secret": {**GIVEN, "databaseUrl": 'p"\\#\U0001f511: x'}}),
+        ({}, {"keda": keda | {"enabled": True, "query": 'max(romancy_queue_running{queue="a"})', "threshold": 50}}),
+        ({}, {"env": [{"name": "A", "value": "b\nc: d\n"}, {"name": "B", "valueFrom": from_pod}]}),
+        ({"imagePullSecrets": [{"name": "a"}, {"name": "b"}], "migrate": False, "schema": "no"}, {}),
+    ]
+    for parts in itertools.product(*choices):
+        yield {name: value for part in parts for name, value in part.items()}
+
+
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
-def test_helm_agrees() -> None:
-    given = [word for key in ("databaseUrl", "tokens") for word in ("--set", f"secret.{key}={GIVEN[key]}")]
-    done = subprocess.run(
-        ["helm", "template", "shop", str(CHART), *given], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert [m for m in yaml.safe_load_all(done.stdout) if m]
+@pytest.mark.parametrize("release", ["shop", "s" * 49 + "-hop"])
+def test_helm_agrees(release: str) -> None:
+    """What Helm makes of the chart is what the other tests see."""
+    for changes in combinations():
+        done = subprocess.run(
+            ["helm", "template", release, str(CHART), "--values", "-"],
+            input=json.dumps(values_of(**changes), ensure_ascii=False),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            check=True,
+        )
+        made = [m for m in yaml.safe_load_all(done.stdout) if m]
+        assert sorted(made, key=str) == sorted(chart(release, **changes), key=str), changes
