@@ -10,7 +10,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- define "romancy.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "romancy.secret" -}}
@@ -40,7 +40,7 @@ volumeMounts:
 - name: ROMANCY_DATABASE
   valueFrom:
     secretKeyRef:
-      name: {{ include "romancy.secret" . }}
+      name: {{ include "romancy.secret" . | quote }}
       key: database-url
 - name: ROMANCY_SCHEMA
   value: {{ .Values.schema | quote }}
