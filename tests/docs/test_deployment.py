@@ -209,6 +209,14 @@ def test_the_chart_runs_a_server_and_workers() -> None:
     )
 
 
+def test_a_broken_build_replaces_no_workers() -> None:
+    """What has no probe counts as ready at once, even if it ends a second later."""
+    spec = only(chart(), "Deployment", "shop-worker")["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    assert "readinessProbe" not in container
+    assert spec["minReadySeconds"] >= 10
+
+
 def test_secrets_reach_the_containers() -> None:
     manifests = chart()
     assert only(manifests, "Secret", "shop")["stringData"] == {
