@@ -209,6 +209,15 @@ def test_the_chart_runs_a_server_and_workers() -> None:
     )
 
 
+def test_a_server_that_stops_refuses_no_requests() -> None:
+    """Its port closes at once on SIGTERM, but its Service needs some seconds to learn of it."""
+    pod = only(chart(), "Deployment", "shop-server")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    assert pod["terminationGracePeriodSeconds"] > SHUTDOWN + int(seconds)
+
+
 def test_a_broken_build_replaces_no_workers() -> None:
     """What has no probe counts as ready at once, even if it ends a second later."""
     spec = only(chart(), "Deployment", "shop-worker")["spec"]
