@@ -5,6 +5,7 @@ Enough to see that values exist, that the indentation is right, and what the man
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -89,6 +90,8 @@ class Chart:
             return value[: int(found[1])]
         if found := re.fullmatch(r'trimSuffix "(.+)"', name):
             return value.removesuffix(found[1])
+        if name == "sha256sum":
+            return hashlib.sha256(value.encode()).hexdigest()
         assert name == "quote", f"unknown function {name}"
         if value is None:
             return ""

@@ -240,6 +240,16 @@ def test_secrets_reach_the_containers() -> None:
         assert ("ROMANCY_TOKENS" in env) == (container["name"] == "server")
 
 
+def test_a_changed_secret_replaces_the_pods() -> None:
+    def annotations(**changes: Any) -> list[dict[str, str] | None]:
+        deployments = [m for m in chart(secret=GIVEN | changes) if m["kind"] == "Deployment"]
+        return [m["spec"]["template"]["metadata"].get("annotations") for m in deployments]
+
+    for before, after in zip(annotations(), annotations(tokens="OTHER"), strict=True):
+        assert before != after
+    assert annotations(existingName="mine") == [None, None]
+
+
 def test_a_secret_of_your_own_is_used() -> None:
     manifests = chart(secret={**GIVEN, "existingName": "mine"}, env=[{"name": "A", "value": "b"}], migrate=False)
     assert "Secret" not in {manifest["kind"] for manifest in manifests}

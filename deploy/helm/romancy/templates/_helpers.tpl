@@ -17,6 +17,11 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- .Values.secret.existingName | default (include "romancy.name" .) }}
 {{- end }}
 
+{{- define "romancy.secretData" -}}
+database-url: {{ required "set secret.databaseUrl, or secret.existingName" .Values.secret.databaseUrl | quote }}
+tokens: {{ required "set secret.tokens, or secret.existingName" .Values.secret.tokens | quote }}
+{{- end }}
+
 {{- define "romancy.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile:
