@@ -218,6 +218,12 @@ def test_a_server_that_stops_refuses_no_requests() -> None:
     assert pod["terminationGracePeriodSeconds"] > SHUTDOWN + int(seconds)
 
 
+def test_all_containers_have_resources() -> None:
+    """A namespace with a quota takes no pod with a container that says nothing."""
+    for container in containers(chart()):
+        assert container["resources"].keys() == {"requests", "limits"}, container["name"]
+
+
 def test_a_broken_build_replaces_no_workers() -> None:
     """What has no probe counts as ready at once, even if it ends a second later."""
     spec = only(chart(), "Deployment", "shop-worker")["spec"]
