@@ -90,6 +90,10 @@ class Chart:
             return value[: int(found[1])]
         if found := re.fullmatch(r'trimSuffix "(.+)"', name):
             return value.removesuffix(found[1])
+        if name == "toJson":
+            return json.dumps(value)
+        if name == 'trimAll "\\""':
+            return value.strip('"')
         if name == "sha256sum":
             return hashlib.sha256(value.encode()).hexdigest()
         assert name == "quote", f"unknown function {name}"

@@ -290,14 +290,56 @@ def test_keda_scales_the_workers() -> None:
     assert all(isinstance(value, str) for value in trigger["metadata"].values()), "KEDA takes strings only"
 
 
+def test_the_schema_has_all_values() -> None:
+    """Helm refuses a name that it does not have."""
+
+    def names(values: dict[str, Any], part: dict[str, Any]) -> None:
+        assert part["additionalProperties"] is False
+        assert part["properties"].keys() - {"global"} == values.keys()
+        for name, value in values.items():
+            if "properties" in part["properties"][name]:
+                names(value, part["properties"][name])
+
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    names(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), schema)
+
+
+def helm(release: str, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["helm", "template", release, str(CHART), "--values", "-"],
+        input=json.dumps(values, ensure_ascii=False),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"worker": {"replica": 3}},
+        {"migrate": "false"},
+        {"env": {"A": "b"}},
+        {"image": {"tag": 1.1}},
+        {"secret": GIVEN | {"tokens": 12345678}},
+    ],
+    ids=str,
+)
+def test_helm_refuses_wrong_values(values: dict[str, Any]) -> None:
+    done = helm("shop", {"secret": GIVEN} | values)
+    assert "don't meet the specifications of the schema" in done.stderr
+
+
 def combinations() -> Iterator[dict[str, Any]]:
-    keda = values_of()["keda"]
+    keda, image = values_of()["keda"], values_of()["image"]
     from_pod = {"fieldRef": {"fieldPath": "metadata.name"}}
     choices: list[tuple[dict[str, Any], ...]] = [
         ({}, {"secret": {**GIVEN, "existingName": "mine"}}, {"secret": {**GIVEN, "databaseUrl": 'p"\\#\U0001f511: x'}}),
         ({}, {"keda": keda | {"enabled": True, "query": 'max(romancy_queue_running{queue="a"})', "threshold": 50}}),
         ({}, {"env": [{"name": "A", "value": "b\nc: d\n"}, {"name": "B", "valueFrom": from_pod}]}),
-        ({"imagePullSecrets": [{"name": "a"}, {"name": "b"}], "migrate": False, "schema": "no"}, {}),
+        ({"imagePullSecrets": [{"name": "a"}], "migrate": False, "image": image | {"tag": 20250101}}, {}),
     ]
     for parts in itertools.product(*choices):
         yield {name: value for part in parts for name, value in part.items()}
@@ -308,13 +350,7 @@ def combinations() -> Iterator[dict[str, Any]]:
 def test_helm_agrees(release: str) -> None:
     """What Helm makes of the chart is what the other tests see."""
     for changes in combinations():
-        done = subprocess.run(
-            ["helm", "template", release, str(CHART), "--values", "-"],
-            input=json.dumps(values_of(**changes), ensure_ascii=False),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            check=True,
-        )
+        done = helm(release, values_of(**changes))
+        assert done.returncode == 0, done.stderr
         made = [m for m in yaml.safe_load_all(done.stdout) if m]
         assert sorted(made, key=str) == sorted(chart(release, **changes), key=str), changes

@@ -28,8 +28,9 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
+# The tag as JSON, because one of digits alone may be a number, which Helm would write as 2.0250101e+07.
 {{- define "romancy.container" -}}
-image: "{{ .Values.image.repository }}:{{ .Values.image.tag }}"
+image: "{{ .Values.image.repository }}:{{ .Values.image.tag | toJson | trimAll "\"" }}"
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
