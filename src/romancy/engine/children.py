@@ -88,7 +88,7 @@ class Children:
 
     def find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         """Start those children that don't exist yet."""
-        if len(calls) <= MANY_CHILDREN and parent.instance.dropped is not None:
+        if len(calls) <= MANY_CHILDREN and _may_have_old(parent):
             self.start(parent, calls)
             return
         parent.state = STARTING
