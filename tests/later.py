@@ -8,8 +8,8 @@ LATER = {
     f"{folder}/test_{name}.py"
     for folder, names in {
         "engine": """
-            attempt_marks builds changed_parents desk event_patterns faults_elsewhere migrated_away quarantine
-            queue_sources reading schedule_changes transactions_and_verbs
+            attempt_marks builds changed_parents desk event_patterns faults_elsewhere migrated_away named_times
+            quarantine queue_sources reading schedule_changes transactions_and_verbs
             activities acts alike_waits app_life attributes bad_input bulk capacity children compensation composition
             asking continuing fake_children families forked forked_apart forked_families forked_identity forked_twice
             forked_undoing given_up_children kept_events lifecycle long_histories many_results patched

@@ -107,7 +107,7 @@ def test_with_the_codec_they_are_shown() -> None:
     assert SECRET in romancy("show", "w", ROMANCY_CODEC="sealed_shop:codec").output
     refused = romancy("show", "w", ROMANCY_CODEC="sealed_shop:nothing")
     assert refused.exit_code != 0
-    assert "does not name a codec" in refused.output
+    assert "is not a codec; write MODULE:OBJECT, as in shop:codec" in refused.output
 
 
 def test_cancelling_works_without_it_and_sending_does_not() -> None:

@@ -138,6 +138,7 @@ class _Asked(Generic[T_co]):
                 spec=spec,
                 filter=narrow,
                 due=due,
+                keeps_due=is_last,
             )
             try:
                 event = await instance.perform(wait)

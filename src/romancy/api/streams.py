@@ -128,13 +128,15 @@ class EventStream(Generic[T_co]):
     def _wait(self, window: int | None) -> EventWait:
         instance, asked = self._instance, self._asked
         late = None if asked.timeout is None else instance.at + asked.timeout
+        due = min((time for time in (late, window, asked.until) if time is not None), default=None)
         return EventWait(
             instance.run.next_id(asked.types[0], asked.wait_id),
             instance.at,
             types=asked.types,
             spec=asked.spec,
             filter=asked.filter,
-            due=min((time for time in (late, window, asked.until) if time is not None), default=None),
+            due=due,
+            keeps_due=due == asked.until,
             since_event=self._since(),
             models=asked.models,
             keeps_place=asked.since is not None,

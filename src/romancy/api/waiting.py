@@ -128,7 +128,7 @@ async def sleep_until(ctx: WorkflowContext, when: datetime, *, timer_id: str | N
     instance = instance_for(ctx, "sleep_until")
     if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"sleep_until needs an aware datetime, got {when!r}")
-    await instance.perform(Timer(instance.run.next_id("sleep", timer_id), instance.at, due=to_us(when)))
+    await instance.perform(Timer(instance.run.next_id("sleep", timer_id), instance.at, due=to_us(when), keeps_due=True))
 
 
 def instance_for(ctx: WorkflowContext, what: str) -> Instance:

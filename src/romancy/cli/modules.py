@@ -160,7 +160,8 @@ def codec_in_environment() -> Any:
     name, colon, wanted = target.rpartition(":")
     found: Any = getattr(load(name), wanted, None) if colon else None
     if not all(hasattr(found, member) for member in ("name", "encode", "decode")):
-        raise Refused(f"ROMANCY_CODEC={target!r} does not name a codec; write MODULE:OBJECT, as in shop:codec")
+        kind = "an App; name the codec itself" if isinstance(found, App) else "not a codec; write MODULE:OBJECT"
+        raise Refused(f"ROMANCY_CODEC={target!r} is {kind}, as in shop:codec")
     return found
 
 

@@ -89,4 +89,7 @@ def dead(name: str | None, limit: int, cursor: str | None, options: TargetOption
 def retry(name: str, limit: int | None, options: TargetOptions) -> None:
     """Let a sink deliver the events again that it gave up."""
     count = options.do(lambda target: target.verbs.retry_dead_letters(name, limit=limit))
+    if not count:
+        click.echo(f"sink {clean(name)!r} has no dead letters; parked events are tried again by themselves")
+        return
     click.echo(f"{count:,} {'event is' if count == 1 else 'events are'} delivered again by sink {clean(name)!r}")

@@ -307,9 +307,9 @@ def _reach_back(instance: Instance, given_back: Iterable[Entry]) -> None:
 
 
 def _renew(operations: Iterable[Operation], instance: Instance, now: int) -> None:
-    """Give operations their whole length again."""
+    """Give operations their whole length again, except those that end at a time that the code named."""
     for operation in operations:
-        if operation.due is not None and operation.id != instance.run.timeout_id:
+        if operation.due is not None and not operation.keeps_due and operation.id != instance.run.timeout_id:
             operation.due = min(now + operation.due - operation.opened_at, FOREVER_US)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from romancy.api.activity import Activity
 from romancy.api.context import ActivityContext, TransactionContext
@@ -113,6 +113,19 @@ class Environment:
         handle: WorkflowHandle[Any] = await self.app.start_workflow(wf, *args, **kwargs)
         await self.settle()
         return self._handle(handle.instance_id, definition_of(wf).signature.result, handle.created)
+
+    @overload
+    def handle(self, instance_id: str, wf: Workflow[..., R], /) -> TestHandle[R]: ...
+    @overload
+    def handle(self, instance_id: str, /) -> TestHandle[Any]: ...
+    def handle(self, instance_id: str, wf: Workflow[..., Any] | None = None, /) -> TestHandle[Any]:
+        """Return a handle to an instance that `start` did not return, such as one that an event started.
+
+        >>> await env.send_event("order.placed", "shop", {"id": 7})
+        >>> [found] = (await env.app.list_instances(workflow="order")).items
+        >>> await env.handle(found.instance_id, order).result()
+        """
+        return self._handle(instance_id, definition_of(wf).signature.result if wf else None)
 
     async def advance(self, by: Duration) -> None:
         """Move the clock forward, stopping at every timer on the way."""

@@ -105,6 +105,8 @@ class Operation:
     id: str
     opened_at: int
     due: int | None = field(default=None, kw_only=True)
+    keeps_due: bool = field(default=False, kw_only=True)
+    """It is due at a time that the code named, so a retry or a fork does not put that off."""
     line: tuple[CodeType, int] | None = field(default=None, init=False)
     future: OperationFuture | None = field(default=None, init=False)
     activation: int = field(default=0, init=False)

@@ -79,7 +79,7 @@ async def _read(connection: Any, connections: Connections, schema: str, version:
     limits = await connection.fetch(_LIMITS)
     found = connection.get_server_version()
     return ServerState(
-        f"{found.major}.{found.minor}",
+        f"{found.major}.{found.micro}",  # since version 10, the driver reads 18.4 as 18.0.4
         version,
         await connection.fetchval(reader) if version else 0,
         connections.is_direct,
