@@ -229,7 +229,7 @@ def test_waiting_for_a_result_outlives_the_server(tmp_path: Path) -> None:
                 process.send_signal(signal.SIGKILL)
                 await asyncio.to_thread(process.wait, 20)
             with server(tmp_path, port):
-                await asyncio.to_thread(eventually, lambda: is_up(port), 30)
+                await asyncio.to_thread(eventually, lambda: is_up(port), 90)
                 assert not waiting.done()
                 await client.send_event("paid", "bank", {"amount": 4})
                 return await waiting

@@ -50,7 +50,7 @@ settings.register_profile("romancy-soak", max_examples=200, stateful_step_count=
 NOON = 1_800_000_000 * SECOND
 MOST = 5
 """Instances in one example."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Real seconds after which something that does not come to rest is a failure."""
 
 events = st.fixed_dictionaries(
