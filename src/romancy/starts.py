@@ -108,7 +108,7 @@ async def store(
         raise InstanceExists(
             f"instance {start.id!r} already exists {other}",
             instance_id=start.id,
-            advice="use another instance_id",
+            advice=f"use another instance_id, or app.handle({start.id!r}) for the one that exists",
         )
     if not answer.created:  # perhaps an earlier version, with another result
         definition = engine.registry.get(answer.workflow) or definition

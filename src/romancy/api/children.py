@@ -77,7 +77,8 @@ async def start_workflow(
     >>> child = await start_workflow(ctx, archive, count)
     >>> await child.result()
 
-    To start a child and wait for it, call it: `await archive(ctx, count)`.
+    To start a child and wait for it, call it: `await archive(ctx, count)`. If the id belongs to another instance,
+    `child.result()` raises `InstanceExists`.
     """
     instance = instance_of(ctx)
     call = child_call(instance, wf, args, kwargs, instance_id, is_free=True)

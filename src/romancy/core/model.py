@@ -150,7 +150,10 @@ class Event:
 
 @dataclass(frozen=True)
 class ReceivedEvent(Generic[T_co]):
-    """An event as workflow code sees it. `data` is parsed with `model=`, or is plain JSON."""
+    """An event as workflow code sees it. `data` is parsed with `model=`, or is plain JSON.
+
+    `time` is when it happened, as its sender says, or else when it was accepted. Don't trust it for deadlines.
+    """
 
     data: T_co
     type: str
