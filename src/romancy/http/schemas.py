@@ -94,9 +94,7 @@ class EventsQuery(Paged):
     cursor: Annotated[str, cursor_of(int)] | None = CURSOR
     type: str | None = Field(None, description="Only events of this type.")
     instance_id: str | None = Field(None, description="Only events that this instance received.")
-    unmatched: bool = Field(
-        False, description="Only events that no instance has received, without `romancy.*` unless `type` names them."
-    )
+    unmatched: bool = Field(False, description="Only events that no instance has received; `romancy.*` only by `type`.")
 
 
 class InboxQuery(Paged):
