@@ -98,7 +98,7 @@ def in_a_terminal(
             os.close(ours)
 
 
-@pytest.mark.slow
+@pytest.mark.play
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_says_how_to_quit_where_no_table_can_be_drawn(tmp_path: Path) -> None:
     with in_a_terminal(tmp_path, "--no-browser", TERM="dumb") as (process, read):
@@ -227,7 +227,12 @@ def test_ends_cleanly_when_told_early(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 @pytest.mark.parametrize(
-    "last", [pytest.param("The database is", marks=pytest.mark.play), "1. Four workflows", "5. Worker 2 starts"]
+    "last",
+    [
+        pytest.param("The database is", marks=pytest.mark.play),
+        "1. Four workflows",
+        pytest.param("5. Worker 2 starts", marks=pytest.mark.play),
+    ],
 )
 def test_ends_cleanly_when_its_reader_is_gone(tmp_path: Path, last: str) -> None:
     """After the last two, the next lines are those of a worker."""
