@@ -242,7 +242,7 @@ class Step(Draft):
         if asked.outcome is not None:
             self._end(asked.outcome)
             if self.retrial is None:
-                commit.rejoins = ()  # nobody would read the ends of children that were found
+                commit.rejoins = ()  # the instance has ended: it reads no ends of children
             if self.instance.offspring is not None:
                 self._leave(asked.closed)
                 commit.children = [

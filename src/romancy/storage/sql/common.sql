@@ -276,7 +276,7 @@ e.seq, e.source, e.id, e.type, e.subject, e.time, e.target, e.attrs,
 -- part: taken_by_instance
 e.seq IN (SELECT event FROM romancy.consumed WHERE instance = :instance::text)
   AND (:type::text IS NULL OR e.type = :type) AND e.seq < :before::bigint
--- Unmatched events are those of users: nobody waits for most of the library's own.
+-- Unmatched events are only those of users: most of the library's own are never waited for.
 -- part: counts_as_unmatched
 (NOT :unmatched::boolean OR substr(e.type, 1, length(:own::text)) <> :own)
 -- name: events
