@@ -72,17 +72,19 @@ async def standing(runtime: Runtime, instance: str, key: str, person: int) -> St
         return None
     number, refused, answered = await _answers(runtime, instance, asked, person)
     closed = await _event(runtime, closing_id(instance, key))
-    by = json.loads(closed.data or b"{}").get("by") if closed is not None else None
+    closing: dict[str, Any] = json.loads(closed.data or b"{}") if closed is not None else {}
     state: State = "open"
     if number == COPIED or (answered is not None and (closed is None or answered.seq < closed.seq)):
         state = "answered"
+    elif closing.get("how") == "expired":
+        state = "expired"
     elif closed is not None or answered is not None or row.status in FINAL or not row.run.owns(operation_of(key)):
         state = "closed"  # also if it has continued as new since
     elif asked.expires_at is not None and asked.expires_at <= runtime.engine.clock.now():
         state = "expired"
     elif number > MOST_ANSWERS:
         state = "refused"
-    return Standing(instance, asked, person, state, number, refused, by)
+    return Standing(instance, asked, person, state, number, refused, closing.get("by"))
 
 
 @dataclass(frozen=True, slots=True)

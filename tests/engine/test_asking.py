@@ -381,6 +381,18 @@ async def test_an_answer_after_the_end_never_counts(asking: Environment, votes: 
         await handle.result()
 
 
+async def test_a_question_that_expired_stays_expired(asking: Environment) -> None:
+    """Also after its workflow has closed it, and has ended."""
+    handle = await asking.start(asks_again, False)
+    key = await _key(asking, handle.instance_id)
+    await asking.advance(101)
+    assert (await _standing(asking, handle, key)).state == "expired"
+    await asking.send_event("go", "test")
+    with pytest.raises(Exception, match=r"'Late\?' expired"):
+        await handle.result()
+    assert (await _standing(asking, handle, key)).state == "expired"
+
+
 @workflow
 async def undecided(ctx: WorkflowContext) -> None:
     vote = await ask(ctx, bool, title="Agreed?", people=["ann"], agrees=bool)
