@@ -72,6 +72,7 @@ def emit(instance: Instance, topic: str, raw: bytes) -> None:
     was_emitted = dropped is not None and dropped.was_emitted(op, identity, instance.run.copied)
     if instance.mark_again(Kind.EMITTED, op, identity) and not was_emitted:
         instance.emitted = added(instance.emitted, (topic, raw))
+        instance.note_sent()
 
 
 def _identity(topic: str, raw: bytes) -> bytes:

@@ -308,6 +308,7 @@ class Instance:
         asked = Asked(self._entries, [*ops.opened.values()], ops.closed, self._sent, self.outcome, self._description)
         if self.offspring is not None:
             asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
+            asked.early = self.offspring.take_early(ops)
         if self.published is not None:
             asked.publication = self.published.take(self.created_at)
         if self.emitted:
@@ -345,8 +346,10 @@ class Instance:
         self.ops.open(operation)
         if operation.stays_open:
             operation.activation = self._activation
-            if self.offspring is None and isinstance(operation, ChildCall):
-                self.offspring = Offspring()
+            if isinstance(operation, ChildCall):
+                if self.offspring is None:
+                    self.offspring = Offspring()
+                self.offspring.note_opened(operation)
         return future
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
@@ -356,6 +359,12 @@ class Instance:
         sent_before = self.dropped is not None and self.dropped.was_sent(op, identity)
         if self.mark_again(Kind.EVENT_SENT, op, identity) and not sent_before:
             self._sent = added(self._sent, event)
+            self.note_sent()
+
+    def note_sent(self) -> None:
+        """Note that children started in this step so far must not be stored later than what was just sent."""
+        if self.offspring is not None:
+            self.offspring.note_sent()
 
     def mark_again(self, kind: Kind, op: str, identity: bytes) -> bool:
         """Make a mark, and return true. On replay, check that the code made it before, and return false."""

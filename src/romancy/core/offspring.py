@@ -1,8 +1,8 @@
-"""The children of an instance: which are asked to cancel, and which are started as it ends."""
+"""The children of an instance: which are asked to cancel, and which are started before others or as it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from romancy.core.dropped import Dropped
 from romancy.core.operations import ChildCall, Operation
@@ -12,13 +12,23 @@ from romancy.core.run import Run
 class Offspring:
     """Gathers what is to be stored about children, until it is taken."""
 
-    __slots__ = ("asks", "unstarted")
+    __slots__ = ("_early", "_opened", "asks", "unstarted")
 
     def __init__(self) -> None:
         self.asks: list[tuple[str, str]] = []
         """(child, reason) of children that are asked to cancel, with the commit of the step."""
         self.unstarted: list[ChildCall] = []
         """Free children that the run started just before it ended."""
+        self._opened: list[ChildCall] = []
+        self._early = 0
+
+    def note_opened(self, call: ChildCall) -> None:
+        """Note that the code has started a child."""
+        self._opened.append(call)
+
+    def note_sent(self) -> None:
+        """Note that something was sent: it may lead to an event for a child, so the child is stored with it."""
+        self._early = len(self._opened)
 
     def pass_on(
         self, ops: Iterable[Operation], before: int, run: Run, instance: str, dropped: Dropped | None, ended: str = ""
@@ -48,6 +58,12 @@ class Offspring:
         """Return what was asked since the last call."""
         asks, self.asks = self.asks, []
         return asks
+
+    def take_early(self, ops: Mapping[str, Operation]) -> list[ChildCall]:
+        """Return those of the children started since the last call that are stored with what was sent after them."""
+        early = [call for call in self._opened[: self._early] if ops.get(call.id) is call]
+        self._opened, self._early = [], 0
+        return early
 
     def reload(self, ops: Iterable[Operation]) -> None:
         """After a replay: children that the code gave up were asked to cancel with the commit in which it did so."""

@@ -82,6 +82,8 @@ class Asked:
     """Operations that the code no longer waits for, and that stay open until they are answered."""
     unstarted: Sequence[ChildCall] = ()
     """Free children that the run started just before it ended."""
+    early: Sequence[ChildCall] = ()
+    """Children that were started before something was sent."""
     asks: Sequence[tuple[str, str]] = ()
     """(child, reason) of children that are asked to cancel."""
     publication: Publication | None = None

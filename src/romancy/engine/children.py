@@ -10,6 +10,10 @@ second child would be started. It is also blocked if a child was started by anot
 starts another workflow under its id: its end would be told to an operation that is not there. A child of a former run
 does not count: to start it again is refused. After a retry, a few children are just started again, which finds them.
 
+Children that were started before their parent sent something in the same step are stored with it, so that they get the
+events to which it leads. Then they are started like the others, which finds them. If they may be older, they are looked
+for before that. Activities begin when the children that were started before them are stored, for the same reason.
+
 Changed code may also do something else before it reaches an open child. If the child ends meanwhile, its end is told to
 an operation that the parent does not have yet, and is lost. So when a child turns out to exist already, the storage is
 asked to tell its end again if it has ended.
@@ -20,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -38,6 +43,7 @@ from romancy.engine.mail import child_start
 from romancy.engine.outage import Outage
 from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, ChildFound, Resident
 from romancy.engine.revival import Revival
+from romancy.engine.step import Step
 from romancy.errors import NonDeterminismError
 from romancy.storage.batch import Start, StartAnswer
 from romancy.storage.errors import TransientError
@@ -47,6 +53,17 @@ from romancy.storage.records import KnownChild
 _logger = logging.getLogger("romancy")
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the database knows of the children that an instance asks for."""
+
+    missing: Sequence[ChildCall]
+    there: Sequence[ChildFound]
+    error: NonDeterminismError | None
+
+
 ASKED = 1000
 """How many children are looked for at a time."""
 KEPT = 100
@@ -86,24 +103,62 @@ class Children:
         for search in self._searches:
             search.cancel()
 
+    def store_with(self, step: Step, store: Callable[[], None]) -> None:
+        """Let the commit of a step store children. `store` submits it.
+
+        If the worker stops while they are looked for, the step is repeated. No activity has to run again for that: it
+        is the first step after the parent was read.
+        """
+        parent = step.resident
+        if parent.is_read and step.retrial is None and step.asked.outcome is None:
+            self._search(parent, step.births, partial(self._looked, step, store))
+        else:
+            self._store(step, step.births, store)
+
+    def _looked(self, step: Step, store: Callable[[], None], found: _Found) -> None:
+        if step.resident.is_gone:
+            return
+        if found.error is not None:
+            self._exits.block(step.resident, found.error)
+            return
+        self._store(step, found.missing, store)
+
+    def _store(self, step: Step, calls: Sequence[ChildCall], store: Callable[[], None]) -> None:
+        step.commit.children = [self._start_of(step.resident, call, step.now) for call in calls]
+        store()
+
+    def _start_of(self, parent: Resident, call: ChildCall, now: int) -> Start:
+        start = child_start(parent.instance, call, now)
+        if start.place is not None:
+            start.created_at = self._registry.arrivals.next(now)
+        definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
+        if definition is not None:
+            start.workflow = definition.name
+        return start
+
     def find(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
         """Start those children that don't exist yet."""
         if len(calls) <= MANY_CHILDREN and _may_have_old(parent):
             self.start(parent, calls)
-            return
+        else:
+            self._search(parent, calls, partial(self._found, parent))
+
+    def _search(self, parent: Resident, calls: Sequence[ChildCall], done: Callable[[_Found], None]) -> None:
         parent.state = STARTING
-        search = asyncio.create_task(self._search(parent, calls))
+        search = asyncio.create_task(self._look_for(parent, calls, done))
         self._searches.add(search)
         search.add_done_callback(self._searches.discard)
 
-    async def _search(self, parent: Resident, calls: Sequence[ChildCall]) -> None:
+    async def _look_for(self, parent: Resident, calls: Sequence[ChildCall], done: Callable[[_Found], None]) -> None:
         what = f"children of {parent.instance.id}"
         try:
-            await self._find(parent, calls, what)
+            found = await self._look(parent, calls, what)
         finally:
             self._outage.left(what)
+        # What follows may run user code, which must not happen inside a task.
+        asyncio.get_running_loop().call_soon(done, found)
 
-    async def _find(self, parent: Resident, calls: Sequence[ChildCall], what: str) -> None:
+    async def _look(self, parent: Resident, calls: Sequence[ChildCall], what: str) -> _Found:
         missing: list[ChildCall] = []
         there: list[ChildCall] = []
         known: dict[str, KnownChild] = {}
@@ -121,9 +176,7 @@ class Children:
             error = _changed_id(instance, missing, stored)
         if not (may_be_old := _may_have_old(parent)):
             there = [call for call in there if known[call.child].has_ended]
-        found = [ChildFound(call.id, may_be_old) for call in there]
-        # What follows may run user code, which must not happen inside a task.
-        asyncio.get_running_loop().call_soon(self._found, parent, missing, found, error)
+        return _Found(missing, [ChildFound(call.id, may_be_old) for call in there], error)
 
     async def _ask(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
         pause = 0.1
@@ -141,21 +194,15 @@ class Children:
                 self._outage.over(what)
                 return found
 
-    def _found(
-        self,
-        parent: Resident,
-        missing: Sequence[ChildCall],
-        found: Sequence[ChildFound],
-        error: NonDeterminismError | None,
-    ) -> None:
+    def _found(self, parent: Resident, found: _Found) -> None:
         if parent.is_gone:
             return
-        if error is not None:
-            self._exits.block(parent, error)
+        if found.error is not None:
+            self._exits.block(parent, found.error)
             return
-        parent.inbox += found
-        if missing:
-            self.start(parent, missing)
+        parent.inbox += found.there
+        if found.missing:
+            self.start(parent, found.missing)
         else:
             self._all_started(parent)
 
@@ -164,20 +211,15 @@ class Children:
         parent.state, parent.starting = STARTING, len(calls)
         may_be_old = _may_have_old(parent)
         for n, call in enumerate(calls):
-            now = self._clock.now()
-            start = child_start(parent.instance, call, now)
-            if start.place is not None:
-                start.created_at = self._registry.arrivals.next(now)
-            definition = self._registry.latest(call.workflow) if call.definition is None else call.definition
-            if definition is not None:
-                start.workflow = definition.name
+            start = self._start_of(parent, call, self._clock.now())
             is_here = self._registry.get(start.workflow) is not None
-            if not is_here and definition is not None:
+            if not is_here and call.definition is not None:
                 self._warn(start.workflow, call.child)
             may_keep = not self._storage.is_remote or n < KEPT
             may_keep = may_keep and start.place is None  # it has no owner before it is admitted
             start.mine = may_keep and is_here and self._residents.reserve()
-            done = partial(self._started, parent, call, start, None if rejoined else ChildFound(call.id, may_be_old))
+            found = None if rejoined else ChildFound(call.id, may_be_old)
+            done = partial(self._started, parent, call, start, found)
             self._committer.start_child(start, self._revival.begin, done)
 
     def _warn(self, workflow: str, child: str) -> None:
@@ -220,10 +262,13 @@ class Children:
 
     def _all_started(self, parent: Resident) -> None:
         parent.state = IDLE
+        after, parent.after_children = parent.after_children, None
         if parent.lost:
             self._exits.reload(parent)
-        else:
-            self._inboxes.schedule(parent)  # it is stored that it only waits now
+            return
+        if after is not None:
+            after()
+        self._inboxes.schedule(parent)  # it is stored that it only waits now
 
     def _refuse(self, parent: Resident, call: ChildCall, problem: str) -> None:
         failure = Failure("InstanceExists", problem)

@@ -9,7 +9,7 @@ from romancy.core.compensation import News
 from romancy.core.failure import Failure
 from romancy.core.history import Kind
 from romancy.core.model import Event, ReceivedEvent, from_us
-from romancy.core.operations import About, Answer, Operation
+from romancy.core.operations import About, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked
 from romancy.core.retrial import Retrial
 from romancy.core.sequences import added
@@ -28,6 +28,7 @@ class Draft:
     __slots__ = (
         "asked",
         "begin",
+        "births",
         "blocked",
         "commit",
         "confirm",
@@ -67,6 +68,8 @@ class Draft:
         """Activities whose next attempts are to begin now."""
         self.confirm: Sequence[str] = ()
         """Due waits: look once more for events before they time out."""
+        self.births: Sequence[ChildCall] = ()
+        """Children to be stored with this commit. Others are started after it."""
         self.blocked: Failure | None = None
         """Why the instance is blocked with this commit, if it is."""
         self.undoing: Sequence[News] = ()

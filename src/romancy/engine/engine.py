@@ -140,7 +140,7 @@ class Engine:
             clock, me, inboxes, loader, committer, inquest, activities, timers, exits, revival, children, told, metrics
         )
         scheduler = self.scheduler = Scheduler(
-            clock, inboxes, committer, delivery, inquest, exits, followup, watchdog, told,
+            clock, inboxes, committer, delivery, inquest, exits, children, followup, watchdog, told,
             lambda queue, instance: self._admissions.successor(queue, instance),
         )  # fmt: skip
         self._make_background(announcement, outage, retention, build)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from romancy.core.clock import Clock
 from romancy.core.model import SECOND
-from romancy.core.operations import ActivityCall, ChildCall, EventWait
+from romancy.core.operations import ActivityCall, ChildCall, EventWait, Operation
 from romancy.engine.activities import Activities
 from romancy.engine.children import Children
 from romancy.engine.committer import Committer
@@ -115,18 +118,8 @@ class Followup:
         if step.blocked is not None:
             self._exits.hold(resident, step.blocked)
             return
-        if instance.offspring is not None:
-            # Before activities begin: the result of one that ends at once must wait until the children are started.
-            started = [op for op in asked.opened if isinstance(op, ChildCall)]
-            may_exist = resident.is_read and step.retrial is None
-            resident.is_read = False
-            if started and (step.finds_children or may_exist):
-                self._children.find(resident, started)
-            elif started:
-                self._children.start(resident, started, rejoined=step.retrial is not None)
-        for op in asked.opened:
-            if isinstance(op, ActivityCall):
-                self._start_activity(resident, op)
+        # Before activities begin: the result of one that ends at once must wait until the children are started.
+        self._begin(resident, asked.opened if instance.offspring is None else self._start_children(step))
         for attempt in step.retries:
             self._inquest.quarantine.leave(resident, attempt.op)
             op = instance.ops.get(attempt.op)
@@ -147,6 +140,27 @@ class Followup:
             self._inboxes.schedule(resident)
         elif resident.is_evictable:
             self._rest_or_stay(resident)
+
+    def _start_children(self, step: Step) -> Sequence[Operation]:
+        """Start the children of a step. Return the operations that come before them: the others begin after that."""
+        resident, opened = step.resident, step.asked.opened
+        may_exist = resident.is_read and step.retrial is None
+        resident.is_read = False
+        children = [op for op in opened if isinstance(op, ChildCall)]
+        if not children:
+            return opened
+        first = opened.index(children[0])
+        resident.after_children = partial(self._begin, resident, opened[first:])
+        if step.finds_children or may_exist:
+            self._children.find(resident, children)
+        else:
+            self._children.start(resident, children, rejoined=step.retrial is not None)
+        return opened[:first]
+
+    def _begin(self, resident: Resident, opened: Sequence[Operation]) -> None:
+        for op in opened:
+            if isinstance(op, ActivityCall):
+                self._start_activity(resident, op)
 
     def _rest_or_stay(self, resident: Resident) -> None:
         if resident.instance.offspring is not None and resident.has_many_children:

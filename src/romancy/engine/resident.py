@@ -242,6 +242,8 @@ class Resident:
     """Activities that may have begun before it was read from the database; None: all that its code asks for."""
     starting: int = 0
     """How many of its children are being started."""
+    after_children: Callable[[], None] | None = None
+    """What happens when they are stored."""
     lost: bool = False
     """A child was not started, because this instance has another owner by now."""
     requests: Set[int] = frozenset()

@@ -9,6 +9,7 @@ from romancy.core import garbage
 from romancy.core.admission import Admission
 from romancy.core.clock import Clock
 from romancy.core.queues import Queue
+from romancy.engine.children import Children
 from romancy.engine.committer import Committer
 from romancy.engine.delivery import Delivery
 from romancy.engine.exits import Exits
@@ -40,6 +41,7 @@ class Scheduler:
         delivery: Delivery,
         inquest: Inquest,
         exits: Exits,
+        children: Children,
         followup: Followup,
         watchdog: Watchdog,
         hooks: HookRunner,
@@ -48,7 +50,8 @@ class Scheduler:
         """`successor` returns who gets the slot of an instance when it ends."""
         self._clock, self._hooks, self.watchdog = clock, hooks, watchdog
         self._ready, self.residents, self._committer = inboxes.ready, inboxes.residents, committer
-        self._delivery, self._exits, self._followup = delivery, exits, followup
+        self._delivery, self._exits = delivery, exits
+        self._children, self._followup = children, followup
         self.inquest, self._successor = inquest, successor
 
     def __repr__(self) -> str:
@@ -90,7 +93,13 @@ class Scheduler:
                 return
         if step.is_empty:
             self._followup.follow(step)
-            return
+        elif step.births:
+            self._children.store_with(step, partial(self._commit, step))
+        else:
+            self._commit(step)
+
+    def _commit(self, step: Step) -> None:
+        resident = step.resident
         resident.state = COMMITTING
         queue = resident.instance.definition.queue
         if queue is not None and step.commit.is_final:

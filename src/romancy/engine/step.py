@@ -19,7 +19,7 @@ from romancy.engine.around import traced
 from romancy.engine.attempts import attempt_changed, hasten, suspect_begins, suspect_runs
 from romancy.engine.draft import Draft
 from romancy.engine.emission_head import drafts
-from romancy.engine.mail import child_start, ending_of
+from romancy.engine.mail import ending_of
 from romancy.engine.offers import take_offer
 from romancy.engine.reopened import child_found, child_spent, go_on
 from romancy.engine.resident import (
@@ -141,6 +141,7 @@ class Step(Draft):
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self.stamp, input.sent)]
+            self.instance.note_sent()
         if self._is_blamed(input.op):
             self._record(input.kind, input.op, input.payload)
         else:
@@ -245,11 +246,7 @@ class Step(Draft):
                 commit.rejoins = ()  # the instance has ended: it reads no ends of children
             if self.instance.offspring is not None:
                 self._leave(asked.closed)
-                commit.children = [
-                    child_start(self.instance, call, self.now if call.place is None else self.now + n)
-                    for n, call in enumerate(asked.unstarted)  # they arrive in their queues in this order
-                ]
-        self.quiet = commit.same_status and commit.has_only_entries
+        self.quiet = commit.same_status and commit.has_only_entries and not self.births
         if resident.fed:
             self._forget_fed(asked)
         commit.append_only = self.quiet and bool(commit.entries)
@@ -274,6 +271,7 @@ class Step(Draft):
         is_waiting = asked.outcome is None and self.commit.status in WAITING
         if is_waiting and not self.finds_children and any(isinstance(op, ChildCall) for op in asked.opened):
             self.commit.status = "running"
+        self.births = asked.early if asked.outcome is None else asked.unstarted
         self.commit.asks = [Ask(child, reason) for child, reason in asked.asks]
         self._leave(asked.given_up)
 
