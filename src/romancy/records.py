@@ -94,6 +94,8 @@ class Wait:
     """Events for it that were accepted before this time were removed, although the instance was there already."""
     queue: QueueWait | None = None
     """If its kind is "queue": what holds it there. Set by `get_instance`."""
+    is_free: bool = False
+    """If its kind is "child": whether it goes on by itself (`start_workflow`). Then perhaps nobody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -438,6 +440,7 @@ def to_wait(row: StoredWait) -> Wait:
         error=damage if row.error is None else Failure.decode(row.error).message,
         workflow=row.workflow,
         child=row.child,
+        is_free=bool(row.is_free),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from romancy import ActivityContext, WorkflowContext, activity, start_workflow, wait_event, workflow
+from romancy import ActivityContext, App, WorkflowContext, activity, start_workflow, wait_event, workflow
 from romancy.cli.group import main
 from romancy.testing import Environment, environment
 
@@ -125,6 +125,35 @@ def test_why_names_the_children_and_their_state(database: str) -> None:
     assert "kid:2" not in text
     [wait] = answered(database, "why", "p")["waits"]
     assert (wait["kind"], wait["wait_id"], wait["child"]) == ("child", "kid:1", "p/kid:1")
+
+
+def test_why_of_arguments_that_do_not_fit_gives_one_advice(database: str) -> None:
+    async def story(env: Environment) -> None:
+        async with App(database, worker=False) as app:
+            await app.start_workflow("kid", {"n": 1}, "more", instance_id="k")
+        env.app._runtime.engine.kick()
+        while (await env.app.get_instance("k")).status != "failed":
+            await env.settle()
+
+    play(database, story)
+    text = romancy(database, "why", "k").stdout
+    assert (
+        "start another with arguments that fit; if its code is to take these, change it; then `romancy retry k`" in text
+    )
+    assert "fix the cause" not in text
+
+
+def test_why_and_show_say_which_children_go_on_by_themselves(database: str) -> None:
+    async def story(env: Environment) -> None:
+        await env.start(starter.options(instance_id="s"), 1)
+        await env.settle()
+
+    play(database, story)
+    text = romancy(database, "why", "s").stdout
+    assert "child s/kid:1 goes on by itself, and is waiting_for_event\n" in text
+    assert "it waits for child" not in text
+    assert [wait["is_free"] for wait in answered(database, "show", "s")["waits"]] == [False, True]
+    assert "s/kid:1, which goes on by itself" in romancy(database, "show", "s").stdout
 
 
 def test_why_says_why_a_child_is_blocked(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,20 @@ def test_the_same_code_follows(romancy, store: Path) -> None:
     assert workers(store) == 0
 
 
+def test_it_replays_what_a_worker_runs(romancy, store: Path) -> None:
+    """The workflows of the module, and those that its App has from elsewhere."""
+    write(store, OLD.replace("workflows=[pay, nap]", "workflows=[nap]"))
+    same = "ok: the code follows 4 replayed histories\n"
+    assert romancy("replay", "--all", "-m", "store:app").stdout == same
+    assert romancy("replay", "pay-0", "-m", "store:app").stdout.startswith("ok: ")
+    (store / "shop.py").write_text(
+        "import store\nfrom romancy import App\napp = App('store.db', workflows=[store.pay, store.nap])\n"
+    )
+    sys.modules.pop("shop", None)
+    assert romancy("replay", "--all", "-m", "shop:app").stdout == same
+    assert romancy("replay", "--all", "-m", "shop", "-d", "store.db").stdout == same
+
+
 def test_differences_are_grouped_and_shown_with_both_sides(romancy, store: Path) -> None:
     changed = OLD.replace("await charge(ctx, order)", 'await charge(ctx, f"{order}!")')
     write(store, changed.replace("sleep(ctx, 1000)\n    await", "wait_event(ctx, 'morning')\n    await"))

@@ -63,6 +63,12 @@ def test_what_was_given_up_is_shown_as_withdrawn() -> None:
     assert {(bar.label, bar.outcome) for bar in line.bars} == {("timer:1", "withdrawn"), ("go:1", "received")}
 
 
+def test_a_child_that_outlives_its_parent_is_not_withdrawn() -> None:
+    opened = {"kid:1": Opened("child", to_us(at(0)), to_us(at(20)), goes_on=True)}
+    [bar] = to_scale(bars_of([], [], opened, T0), T0, at(20)).bars
+    assert (bar.label, bar.outcome) == ("kid:1", "goes on by itself")
+
+
 def test_of_very_many_rows_the_newest_are_drawn_and_it_is_said() -> None:
     entries = [entry(n, Kind.ACTIVITY_COMPLETED, f"step-{n}:1", n) for n in range(1, 1001)]
     line = to_scale(bars_of(entries, [], None, T0), T0, at(1000))

@@ -174,7 +174,7 @@ def _json(text: str) -> bytes:
     return raw
 
 
-_UNCLAIMED = "no instance waits for it now; it is kept for later waits"
+_UNCLAIMED = "no instance waits for it now; it is kept for later waits of instances that exist already"
 
 
 def receipt_line(receipt: Receipt, unjudged: int = 0, unclaimed: str = _UNCLAIMED) -> str:

@@ -44,9 +44,13 @@ async def children_of(verbs: Verbs, id: str) -> Children:
 
 async def awaited(verbs: Verbs, waits: Sequence[Wait]) -> list[str]:
     """Describe the children that an instance waits for: `it waits for child p/pay:1, which is running`."""
-    ids = [wait.child for wait in waits if wait.child is not None]
-    lines = [f"it waits for child {clean(id)}, which {await _state(verbs, id)}" for id in ids[:SHOWN]]
-    return lines if len(ids) <= SHOWN else [*lines, f"it waits for {len(ids) - SHOWN} more children"]
+    found = [(wait.child, wait.is_free) for wait in waits if wait.child is not None]
+    lines = [_relation(clean(id), is_free) + await _state(verbs, id) for id, is_free in found[:SHOWN]]
+    return lines if len(found) <= SHOWN else [*lines, f"{len(found) - SHOWN} more of its children are open"]
+
+
+def _relation(child: str, is_free: bool) -> str:
+    return f"child {child} goes on by itself, and " if is_free else f"it waits for child {child}, which "
 
 
 async def is_replaced_with_parent(target: Target, child: Standing) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from romancy.cli.words import clean, plural, relative
 from romancy.core.operations import undone_by
+from romancy.errors import InvalidInput
 from romancy.records import HistoryEntry, Instance
 
 _FAILURES = frozenset({"activity_failed", "child_failed", "child_cancelled", "child_refused", "wait_timed_out"})
@@ -72,7 +73,13 @@ def way_on(
     more = [f"and {plural(len(led) - _MOST, 'more entry')}"] if len(led) > _MOST else []
     what = [f"what led to it: {'; '.join([*named, *more])}"] if named and instance.status == "failed" else []
     advice = f"`romancy retry {id}` goes on from there, and keeps what is recorded"
-    return [*what, f"fix the cause, then {advice}" if instance.status == "failed" else advice]
+    if instance.status != "failed":
+        return [advice]
+    error: Mapping[str, Any] = instance.error or {}
+    if error.get("type") == InvalidInput.__name__ and not named:
+        change = f"if its code is to take these, change it; then `romancy retry {id}` runs it"
+        return [f"start another with arguments that fit; {change}"]
+    return [*what, f"fix the cause, then {advice}"]
 
 
 def retried_at(history: Iterable[HistoryEntry]) -> Mapping[int, datetime]:

@@ -108,16 +108,20 @@ def find_latest(modules: Sequence[str], name: str) -> Workflow[..., Any]:
 
 
 def code_of(modules: Sequence[str]) -> tuple[dict[str, Workflow[..., Any]], App | None]:
-    """Return the workflows of these modules, by stored name, and the app that one of them names (`shop:app`)."""
+    """Return the workflows that a worker for these modules runs, and the app that one of them names (`shop:app`).
+
+    The workflows are by stored name.
+    """
     found: dict[str, Workflow[..., Any]] = {}
     named: App | None = None
     for target in modules:
         name, colon, wanted = target.rpartition(":")
         if not colon or target.endswith(".py"):
-            found |= workflows_of(load(target))
-            continue
-        named = app_of(load(name), wanted)
-        found |= named.workflows if named is not None else {}
+            name, wanted = target, ""
+        module = load(name)
+        app = app_of(module, wanted or None)
+        found |= {**workflows_of(module), **(app.workflows if app is not None else {})}
+        named = app if wanted else named
     return found, named
 
 

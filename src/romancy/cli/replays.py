@@ -44,8 +44,8 @@ def replay(
     Nothing is executed or stored. Exits with 1 and shows the difference if the code no longer follows a history.
     With --all, also if the code lacks a version of a workflow that instances run, and has another one.
 
-    MODULE can name an App, as in `romancy serve shop:app`: then its workflows are replayed, from its database unless
-    you give another one.
+    It takes the workflows that `romancy worker MODULE` runs. MODULE can name an App, as in `romancy serve shop:app`:
+    then its database is read, unless you give another one.
     """
     ctx = click.get_current_context()
     if not modules:

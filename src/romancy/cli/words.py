@@ -90,7 +90,7 @@ def wanted(wait: Wait) -> str:
             return one_line(wait.error or "its code", 300)
         return one_line(f"next attempt after {wait.error}" if wait.error else "next attempt", 300)
     if wait.kind == "child":
-        return clean(wait.child or "")
+        return clean(wait.child or "") + (", which goes on by itself" if wait.is_free else "")
     if wait.kind == "queue":
         return f"its turn in queue {clean(wait.wait_id)}"
     if wait.kind == "answer":

@@ -212,6 +212,7 @@ def to_wait(item: Mapping[str, Any]) -> Wait:
         error=item["error"],
         workflow=item["workflow"],
         child=item.get("child"),  # older servers don't send it
+        is_free=item.get("is_free", False),
         slot=item.get("slot"),
         cut_at=_maybe_time(item.get("cut_at")),
         queue=to_queue_wait(item["queue"]) if "queue" in item else None,

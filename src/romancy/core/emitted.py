@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from romancy.core.history import Kind
 from romancy.core.instance import Instance
 from romancy.core.model import show
+from romancy.core.offspring import note_sent
 from romancy.core.sequences import added
 from romancy.errors import InvalidInput
 
@@ -72,7 +73,7 @@ def emit(instance: Instance, topic: str, raw: bytes) -> None:
     was_emitted = dropped is not None and dropped.was_emitted(op, identity, instance.run.copied)
     if instance.mark_again(Kind.EMITTED, op, identity) and not was_emitted:
         instance.emitted = added(instance.emitted, (topic, raw))
-        instance.note_sent()
+        note_sent(instance.offspring)
 
 
 def _identity(topic: str, raw: bytes) -> bytes:

@@ -28,7 +28,7 @@ from romancy.core.history import Entry, Kind, Marks, with_marks
 from romancy.core.inputs import BOUND, UNBOUND, is_from_input
 from romancy.core.loop import TimerHandle, WorkflowLoop
 from romancy.core.model import FOREVER_US, SECOND, Event, ReceivedEvent, Status
-from romancy.core.offspring import Offspring
+from romancy.core.offspring import Offspring, note_sent, with_child
 from romancy.core.open_operations import NONE_OPENED, OpenOperations
 from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
@@ -307,8 +307,7 @@ class Instance:
         ops = self.ops
         asked = Asked(self._entries, [*ops.opened.values()], ops.closed, self._sent, self.outcome, self._description)
         if self.offspring is not None:
-            asked.unstarted, asked.asks = self.offspring.unstarted, self.offspring.take_asks()
-            asked.early = self.offspring.take_early(ops)
+            self.offspring.take(asked, ops)
         if self.published is not None:
             asked.publication = self.published.take(self.created_at)
         if self.emitted:
@@ -347,9 +346,7 @@ class Instance:
         if operation.stays_open:
             operation.activation = self._activation
             if isinstance(operation, ChildCall):
-                if self.offspring is None:
-                    self.offspring = Offspring()
-                self.offspring.note_opened(operation)
+                self.offspring = with_child(self.offspring, operation)
         return future
 
     def send(self, op: str, event: Event, identity: bytes) -> None:
@@ -359,12 +356,7 @@ class Instance:
         sent_before = self.dropped is not None and self.dropped.was_sent(op, identity)
         if self.mark_again(Kind.EVENT_SENT, op, identity) and not sent_before:
             self._sent = added(self._sent, event)
-            self.note_sent()
-
-    def note_sent(self) -> None:
-        """Note that children started in this step so far must not be stored later than what was just sent."""
-        if self.offspring is not None:
-            self.offspring.note_sent()
+            note_sent(self.offspring)
 
     def mark_again(self, kind: Kind, op: str, identity: bytes) -> bool:
         """Make a mark, and return true. On replay, check that the code made it before, and return false."""
@@ -405,8 +397,7 @@ class Instance:
         raise Halted
 
     def spend(self, size: int) -> None:
-        problem = self._budget.command(size)
-        if problem is not None:
+        if (problem := self._budget.command(size)) is not None:
             self.exceed(problem)
 
     def glance(self) -> None:

@@ -6,29 +6,24 @@ from collections.abc import Iterable, Mapping
 
 from romancy.core.dropped import Dropped
 from romancy.core.operations import ChildCall, Operation
+from romancy.core.outcome import Asked
 from romancy.core.run import Run
 
 
 class Offspring:
     """Gathers what is to be stored about children, until it is taken."""
 
-    __slots__ = ("_early", "_opened", "asks", "unstarted")
+    __slots__ = ("asks", "early", "opened", "unstarted")
 
     def __init__(self) -> None:
         self.asks: list[tuple[str, str]] = []
         """(child, reason) of children that are asked to cancel, with the commit of the step."""
         self.unstarted: list[ChildCall] = []
         """Free children that the run started just before it ended."""
-        self._opened: list[ChildCall] = []
-        self._early = 0
-
-    def note_opened(self, call: ChildCall) -> None:
-        """Note that the code has started a child."""
-        self._opened.append(call)
-
-    def note_sent(self) -> None:
-        """Note that something was sent: it may lead to an event for a child, so the child is stored with it."""
-        self._early = len(self._opened)
+        self.opened: list[ChildCall] = []
+        """Children started in this step so far."""
+        self.early = 0
+        """How many of them were started before something was sent that may lead to an event for them."""
 
     def pass_on(
         self, ops: Iterable[Operation], before: int, run: Run, instance: str, dropped: Dropped | None, ended: str = ""
@@ -54,16 +49,12 @@ class Offspring:
         children = [op for op in opened if isinstance(op, ChildCall) and op.activation != endless]
         self.unstarted = [child for child in children if child.is_free and not child.is_cancelled]
 
-    def take_asks(self) -> list[tuple[str, str]]:
-        """Return what was asked since the last call."""
-        asks, self.asks = self.asks, []
-        return asks
-
-    def take_early(self, ops: Mapping[str, Operation]) -> list[ChildCall]:
-        """Return those of the children started since the last call that are stored with what was sent after them."""
-        early = [call for call in self._opened[: self._early] if ops.get(call.id) is call]
-        self._opened, self._early = [], 0
-        return early
+    def take(self, asked: Asked, ops: Mapping[str, Operation]) -> None:
+        """Hand over what was asked since the last call."""
+        asked.unstarted = self.unstarted
+        asked.asks, self.asks = self.asks, []
+        asked.early = [call for call in self.opened[: self.early] if ops.get(call.id) is call]
+        self.opened, self.early = [], 0
 
     def reload(self, ops: Iterable[Operation]) -> None:
         """After a replay: children that the code gave up were asked to cancel with the commit in which it did so."""
@@ -71,6 +62,19 @@ class Offspring:
         for op in ops:
             if isinstance(op, ChildCall):
                 op.is_asked = op.given_up
+
+
+def with_child(offspring: Offspring | None, call: ChildCall) -> Offspring:
+    """Note that the code has started a child."""
+    offspring = Offspring() if offspring is None else offspring
+    offspring.opened.append(call)
+    return offspring
+
+
+def note_sent(offspring: Offspring | None) -> None:
+    """Note that children started in this step so far are to be stored with what was just sent."""
+    if offspring is not None:
+        offspring.early = len(offspring.opened)
 
 
 def _adopt(ops: Iterable[Operation], parent: str, dropped: Dropped | None) -> None:

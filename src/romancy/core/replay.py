@@ -22,6 +22,8 @@ class Opened:
     over: int | None = None
     in_transaction: bool = False
     """Of an activity: its own writes are committed together with its result."""
+    goes_on: bool = False
+    """Of a child: it goes on by itself when its parent ends."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,9 @@ class _Observed(OpenOperations):
         super().__setitem__(id, operation)
         if id != self._instance.run.timeout_id:
             in_transaction = isinstance(operation, ActivityCall) and operation.activity.transactional
-            self._found.opened[id] = Opened(operation.name, operation.opened_at, in_transaction=in_transaction)
+            self._found.opened[id] = Opened(
+                operation.name, operation.opened_at, in_transaction=in_transaction, goes_on=operation.goes_on
+            )
         if isinstance(operation, EventWait):
             self._found.event_waits[id] = operation
 

@@ -12,6 +12,7 @@ from romancy import hooks as h
 from romancy.core.compensation import Compensation
 from romancy.core.history import Entry, Kind
 from romancy.core.model import WAITING, from_us
+from romancy.core.offspring import note_sent
 from romancy.core.operations import ActivityCall, Answer, ChildCall, Operation
 from romancy.core.outcome import Asked, Outcome
 from romancy.core.sequences import added
@@ -141,7 +142,7 @@ class Step(Draft):
             return
         if input.sent:
             self.commit.sent = [*self.commit.sent, *map(self.stamp, input.sent)]
-            self.instance.note_sent()
+            note_sent(self.instance.offspring)
         if self._is_blamed(input.op):
             self._record(input.kind, input.op, input.payload)
         else:

@@ -256,6 +256,7 @@ class WaitItem(TypedDict):
     location: str
     error: str | None
     child: str | None
+    is_free: NotRequired[bool]
     slot: NotRequired[str]
     cut_at: NotRequired[Time]
     queue: NotRequired[QueueWaitItem]

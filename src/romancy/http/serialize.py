@@ -50,6 +50,8 @@ def wait_item(wait: Wait) -> schemas.WaitItem:
         "error": wait.error,
         "child": wait.child,
     }
+    if wait.is_free:
+        item["is_free"] = True
     if wait.slot is not None:
         item["slot"] = wait.slot
     if wait.cut_at is not None:

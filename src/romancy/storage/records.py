@@ -193,6 +193,8 @@ class StoredWait:
     error: bytes | None = None
     child: str | None = None
     """The id of the child it waits for."""
+    is_free: bool | None = None
+    """Of a child: its parent does not cancel it, and perhaps never asks for its result."""
 
     @property
     def position(self) -> tuple[int, str] | tuple[str, str]:

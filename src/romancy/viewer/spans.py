@@ -15,6 +15,9 @@ from romancy.storage.catalog import ShownEntry
 from romancy.viewer.attempts import Attempt, Failed, attempts_of, failed_attempts
 from romancy.viewer.retries import Retry
 
+LEFT = "goes on by itself"
+"""What became of a child when its parent ended first."""
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -71,7 +74,7 @@ def bars_of(
             if op in known:
                 known[op] = replace(known[op], began=max(known[op].began, entry.at))
     found += [
-        Bar(op, start.kind, "withdrawn", from_us(start.began), from_us(start.over))
+        Bar(op, start.kind, LEFT if start.goes_on else "withdrawn", from_us(start.began), from_us(start.over))
         for op, start in known.items()
         if start.over is not None and op not in seen
     ]

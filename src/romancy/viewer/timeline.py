@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from romancy.core.durations import lasting
 from romancy.viewer.attempts import Attempt
 from romancy.viewer.folds import Fold, folds
-from romancy.viewer.spans import Bar
+from romancy.viewer.spans import LEFT, Bar
 from romancy.viewer.squeeze import Interval, Scale, linear, squeeze, ticks
 from romancy.viewer.words import absolute, brief
 
@@ -71,7 +71,7 @@ class Segment:
             "dropped": self.bar.retried is not None,
             "open": self.is_open,
             "guess": self.bar.is_guess and self.attempt is None,
-            "withdrawn": self.bar.outcome == "withdrawn",
+            "withdrawn": self.bar.outcome in ("withdrawn", LEFT),
             "wide": self.width > _WIDE,
             "whole": self.bar.kind != "activity",
         }

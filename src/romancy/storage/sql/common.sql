@@ -233,7 +233,7 @@ ORDER BY op LIMIT :limit
 -- A parent waits for its unfinished children, unless it has ended itself.
 -- name: waits_for_children
 SELECT i.parent, (SELECT p.workflow FROM romancy.instances p WHERE p.id = :instance::text), i.parent_op, 'child',
-  {no_bytes}, i.created_at, NULL::bigint, '', NULL::bytea, i.id
+  {no_bytes}, i.created_at, NULL::bigint, '', NULL::bytea, i.id, i.is_free
 FROM romancy.instances i {by_parent} WHERE i.parent = :instance AND i.status < 10
   AND (SELECT p.status FROM romancy.instances p WHERE p.id = :instance) < 10
   AND (i.created_at, i.id) > (:after_at::bigint, :after_id::text) ORDER BY i.created_at, i.id LIMIT :limit::integer
