@@ -490,3 +490,88 @@ async def test_what_a_workflow_emits_comes_after_its_children_too(env: Environme
     assert [start.parent for start in commit.children] == [handle.instance_id]
     await env.send_event("book.returned", "test", 5)
     assert await handle.result() == "a: 5"
+
+
+# --- the step is held until its parent's children are looked for ------------------------------------------------------
+@workflow
+async def pays(ctx: WorkflowContext) -> str:
+    await order(ctx)
+    kid = await start_workflow(ctx, shelf, "a")
+    await send_event(ctx, "another", "test", 1)
+    return await kid.result()
+
+
+async def test_a_worker_that_stops_stores_the_step_first(db: str) -> None:
+    """Otherwise the activity whose result the step was fed would run again."""
+    began.clear()
+    async with environment(database=db, workflows=[pays, shelf]) as env:
+        storage: Any = env.app._runtime.engine.storage
+        children, asked, gate = storage.children, asyncio.Event(), asyncio.Event()
+
+        async def slow(*args: Any) -> Any:
+            asked.set()
+            await gate.wait()
+            return await children(*args)
+
+        storage.children = slow
+        async with outsider(env) as other:
+            await other.start_workflow("pays", instance_id="p")
+        env.app._runtime.engine.kick()
+        await asyncio.wait_for(asked.wait(), 20)
+        stopping = asyncio.ensure_future(env.app.stop())
+        await asyncio.wait([stopping], timeout=0.3)  # enough for it to stop if it did not wait for the step
+        gate.set()
+        await stopping
+        async with outsider(env) as other:
+            kinds = [entry.kind for entry in await other.get_history("p")]
+        assert kinds == ["started", "activity_completed", "event_sent"]
+
+
+async def test_a_blocked_parent_keeps_the_results_that_its_step_was_fed(env: Environment) -> None:
+    began.clear()
+    version = 1
+
+    @workflow
+    async def parent(ctx: WorkflowContext) -> str:
+        asyncio.ensure_future(wait_event(ctx, "poke"))  # noqa: RUF006 - only to wake it
+        await asyncio.sleep(0)
+        if version > 1:
+            await order(ctx)
+        kid = await start_workflow(ctx, shelf, "x", instance_id="new" if version == 2 else "old")
+        if version > 1:
+            await send_event(ctx, "another", "test", 1)
+        return await kid.result()
+
+    env.app.register(parent, shelf)
+    handle = await env.start(parent, instance_id="p")
+    version = 2
+    await env.restart()
+    await env.send_event("poke", "test")
+    await until_status(env, "p", "blocked")
+    assert {i.instance_id for i in (await env.app.list_instances()).items} == {"p", "old"}
+    version = 3
+    await env.app.resume_workflow("p")
+    await env.settle()
+    await env.send_event("book.returned", "test", 7)
+    assert await handle.result() == "x: 7"
+    assert began == ["order"]
+
+
+async def test_the_inputs_of_children_count_for_the_size_of_a_batch(env: Environment) -> None:
+    @workflow
+    async def heavy(ctx: WorkflowContext) -> None:
+        await wait_event(ctx, "open")
+        await start_workflow(ctx, shelf, "x" * 1_000_000)
+        await send_event(ctx, "another", "test", 1)
+        await wait_event(ctx, "never")
+
+    env.app.register(heavy, shelf)
+    for n in range(20):
+        await env.app.start_workflow(heavy, instance_id=f"p{n}")
+    await env.settle()
+    batches = watch(env)
+    await env.app.send_event("open", "test")
+    await env.settle()
+    sizes = [sum(len(start.input) for commit in batch.commits for start in commit.children) for batch in batches]
+    assert sum(sizes) > 20_000_000
+    assert max(sizes) < 6_000_000

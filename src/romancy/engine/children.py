@@ -89,6 +89,7 @@ class Children:
         self._exits, self._revival = exits, revival
         self._storage, self._outage = storage, outage
         self._searches: set[asyncio.Task[None]] = set()
+        self._held: set[str] = set()
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
@@ -98,30 +99,37 @@ class Children:
     def is_idle(self) -> bool:
         return not self._searches
 
+    @property
+    def holds_steps(self) -> bool:
+        """Whether steps wait to be stored until it is known which children exist."""
+        return bool(self._held)
+
+    async def stored(self) -> None:
+        """Wait until no step is held."""
+        while self._held and self._searches:
+            await asyncio.wait(self._searches)
+            await asyncio.sleep(0)  # `_looked` is called in the next turn of the loop
+
     def stop(self) -> None:
         """Stop looking for children."""
+        self._held.clear()
         for search in self._searches:
             search.cancel()
 
     def store_with(self, step: Step, store: Callable[[], None]) -> None:
-        """Let the commit of a step store children. `store` submits it.
-
-        If the worker stops while they are looked for, the step is repeated. No activity has to run again for that: it
-        is the first step after the parent was read.
-        """
+        """Let the commit of a step store children. `store` submits it."""
         parent = step.resident
         if parent.is_read and step.retrial is None and step.asked.outcome is None:
+            self._held.add(parent.instance.id)
             self._search(parent, step.births, partial(self._looked, step, store))
         else:
             self._store(step, step.births, store)
 
     def _looked(self, step: Step, store: Callable[[], None], found: _Found) -> None:
-        if step.resident.is_gone:
-            return
-        if found.error is not None:
-            self._exits.block(step.resident, found.error)
-            return
-        self._store(step, found.missing, store)
+        self._held.discard(step.resident.instance.id)
+        if not step.resident.is_gone:
+            # The step is stored in any case, for it may have been fed results. The parent is blocked after that.
+            self._store(step, found.missing if found.error is None else (), store)
 
     def _store(self, step: Step, calls: Sequence[ChildCall], store: Callable[[], None]) -> None:
         step.commit.children = [self._start_of(step.resident, call, step.now) for call in calls]

@@ -303,7 +303,8 @@ class Engine:
             async with asyncio.timeout(max(self._grace, 1.0)):
                 self.revival.stop()
                 await self.emissions.drained()
-                while not (self.committer.is_idle and self.inboxes.is_idle):
+                while self._children.holds_steps or not (self.committer.is_idle and self.inboxes.is_idle):
+                    await self._children.stored()
                     await self.committer.drained()
                     await asyncio.sleep(0)  # ready instances are fed in the next turn of the loop
         except TimeoutError:
@@ -485,8 +486,7 @@ class Engine:
         known = self._announcement.is_made and not self.lease.is_pending and not self.refresh.is_behind
         idle = self.hooks.is_idle and self.inboxes.is_idle and self.committer.is_idle and self.emissions.is_idle
         kicked = (self._sweep, self._refreshing, self._moving, self._scheduling, self._admission)
-        duties = all(d.is_idle for d in kicked)
-        duties = duties and self._relays.is_idle
+        duties = all(d.is_idle for d in kicked) and self._relays.is_idle
         return known and idle and duties and self._children.is_idle and not self.is_undeclared
 
     @property

@@ -111,11 +111,13 @@ class CommitItem(Item):
             weight += len(entry.payload or b"") + len(entry.input or b"")
         for sent in commit.sent:
             weight += len(sent.event.data or b"")
+        for child in commit.children:
+            weight += len(child.input)
         return weight
 
     @property
     def names(self) -> Iterable[object]:
-        return [_name(accept) for accept in self.commit.sent]
+        return [*(_name(accept) for accept in self.commit.sent), *(child.id for child in self.commit.children)]
 
     def add_to(self, batch: Batch) -> None:
         _list(batch.commits).append(self.commit)
