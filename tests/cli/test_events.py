@@ -41,7 +41,10 @@ def test_the_log_is_listed(tmp_path: Path) -> None:
     lines = romancy("events", "-d", path).stdout.splitlines()
     assert [line.split()[:2] for line in lines[-2:]] == [["other", "o"], ["approved", "a"]]
     found = json.loads(romancy("events", "-d", path, "--type", "approved", "--json").stdout)["items"]
-    assert [item["event"]["id"] for item in found] == ["a"]
+    [item] = found
+    assert (item["id"], item["data"], item["to"]) == ("a", 1, None), "as over HTTP"
+    assert {type(item[name]) for name in ("accepted_at", "time")} <= {str, type(None)}
+    assert all(set(taken) == {"instance_id", "wait_id"} for taken in item["received_by"])
     assert "--cursor" in romancy("events", "-d", path, "--limit", "1").stderr
 
 

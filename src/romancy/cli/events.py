@@ -13,6 +13,7 @@ from romancy.cli.screen import Screen, json_option, note, print_json
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, when
+from romancy.http.serialize import event_item
 from romancy.inventory import MOST_HELD
 from romancy.records import EventRecord, HeldEvents, Page
 
@@ -49,7 +50,7 @@ def events(
         return
     page = options.do(lambda target: _listed(target, type, unmatched, limit, cursor))
     if as_json:
-        print_json({"items": page.items, "cursor": page.cursor})
+        print_json({"items": [event_item(record) for record in page.items], "cursor": page.cursor})
         return
     Screen().table(
         ("type", "id", "source", "accepted", "received by"),

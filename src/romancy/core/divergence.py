@@ -46,7 +46,8 @@ def unmade(instance: str, workflow: str, ops: Mapping[str, Operation], mark: Ent
 
 
 def _waiting(ops: Mapping[str, Operation]) -> str:
-    return f"waits for {', '.join(map(str, ops.values())) or 'nothing'}"
+    found = [str(op) for op in ops.values() if not op.goes_on]  # free children: perhaps nobody waits for them
+    return f"waits for {', '.join(found) or 'nothing'}"
 
 
 def explain(error: BaseException) -> BaseException:

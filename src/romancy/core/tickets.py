@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from romancy.errors import RomancyError
+from romancy.errors import TerminalError
 
 SHORTEST = 32
 """Minimum bytes of a signing key."""
@@ -148,10 +148,10 @@ class Links:
     def to(self, ticket: Ticket) -> str:
         """Return the signed link of a person."""
         if not self.keys or self._public_url is None:
-            missing = [] if self.keys else ["signing_keys=[...], the same in all processes"]
-            missing += ["public_url=..."] if self._public_url is None else []
-            raise RomancyError(
-                "links to questions need App(public_url=..., signing_keys=[...]); "
+            missing = [] if self.keys else ["signing_keys"]
+            missing += ["public_url"] if self._public_url is None else []
+            raise TerminalError(  # an activity that makes a link is not retried for that
+                "links to questions need App(public_url=..., signing_keys=[...]), with the same keys in all processes; "
                 f"this app has no {' and no '.join(missing)}"
             )
         return f"{self._public_url}/ask/{self.keys.sign(ticket)}"
