@@ -268,6 +268,13 @@ def visiting(browser: Browser, live: Live, **options: Any) -> Iterator[Page]:
     assert [text for text in complaints if expected not in text] == []
 
 
+def log_in(page: Page, token: str) -> None:
+    """Log in, and wait until the scripts of the page run: a click before that does nothing."""
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#live")).to_have_text("live")
+
+
 def shot(page: Page, name: str) -> None:
     if SHOTS:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)

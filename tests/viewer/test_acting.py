@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from romancy import ReceivedEvent, WorkflowContext, workflow
 from tests.http.conftest import Live
-from tests.viewer.conftest import CODE, Paid, shot, visiting
+from tests.viewer.conftest import CODE, Paid, log_in, shot, visiting
 
 
 def test_start_from_a_form_made_of_the_signature(live: Live, look: Page) -> None:
@@ -152,8 +152,7 @@ def test_a_token_for_everything_may_act(serve: Callable[..., Live], browser: Bro
     live.on_loop(lambda: live.app.start_workflow("reminder", instance_id="nap"))
     for look in visiting(browser, live):
         look.goto("/viewer/instances/nap")
-        look.get_by_label("Token").fill("all-of-it;,=\u00e4")
-        look.get_by_role("button", name="Log in").click()
+        log_in(look, "all-of-it;,=\u00e4")
         look.get_by_role("button", name="Cancel…").click()
         look.get_by_role("button", name="Cancel the instance").click()
         expect(look.locator(".head .badge")).to_have_text("cancelled")

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from romancy import NO_RETRY, ActivityContext, WorkflowContext, activity, workflow
 from romancy.viewer.charts import by_minute, points, throughput
 from tests.http.conftest import Live
-from tests.viewer.conftest import visiting
+from tests.viewer.conftest import log_in, visiting
 
 
 @activity(name="charge", retry=NO_RETRY)
@@ -247,8 +247,7 @@ def test_the_pages_say_who_did_it(serve: Callable[..., Live], browser: Browser) 
     assert live.send("e", "approved", subject="bob").status_code == 202
     for look in visiting(browser, live):
         look.goto("/viewer/instances/approve")
-        look.locator("[name=token]").fill("s" * 40)
-        look.get_by_role("button", name="Log in").click()
+        log_in(look, "s" * 40)
         expect(look.locator("[data-live-part=who]")).to_contain_text("alice")
         look.locator("[data-act=cancel]").click()
         look.locator("#cancel button[value=cancel]").click()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.http.conftest import CE, Live
 from tests.http.flaky import proxy
-from tests.viewer.conftest import shot, visiting
+from tests.viewer.conftest import log_in, shot, visiting
 
 EVIL = """<script>alert(1)</script>"><img src=x onerror=alert(2)>'`{{7*7}}</pre></textarea></title>"""
 RTL = "\u202eevil\u202c مرحبا 👩‍👩‍👧‍👦 ‮"
@@ -227,9 +227,7 @@ def test_a_page_of_another_site_can_not_frame_or_read(serve: Callable[..., Live]
     live = serve(tokens=["secret-token"])
     for look in visiting(browser, live):
         look.goto("/viewer/instances")
-        look.get_by_label("Token").fill("secret-token")
-        look.get_by_role("button", name="Log in").click()
-        expect(look.locator("#live")).to_have_text("live")
+        log_in(look, "secret-token")
         look.goto("about:blank")
         found = look.evaluate(
             f"fetch('{live.url}/api/instances', {{credentials: 'include'}}).then(() => 'read', () => 'refused')"
