@@ -18,12 +18,6 @@ from tests.docs.test_site import MODULES, public_names
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(name for module in MODULES for name in public_names(module))
-WITHOUT_EXAMPLE = {
-    "romancy.contrib.mcp.MCPApp": "returned by `tools()`, which the examples only mount",
-    "romancy.contrib.pydantic_ai.StepOptions": "a TypedDict; examples pass it as a plain dict",
-    "romancy.contrib.pydantic_ai.ToolApproval": "the model of a form that people see; no code names it",
-}
-"""Names that no example uses, with the reason."""
 
 
 def value_of(name: str) -> Any:
@@ -70,15 +64,9 @@ def test_it_has_a_docstring(name: str) -> None:
         assert last in attribute_docstrings(), f"{name} has no string below its assignment"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_EXAMPLE])
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_that_runs_uses_it(name: str) -> None:
     assert name.rpartition(".")[2] in names_in_examples(), f"no example in docs/ or examples/ uses {name}"
-
-
-@pytest.mark.parametrize("name", WITHOUT_EXAMPLE)
-def test_exceptions_are_public_and_needed(name: str) -> None:
-    assert name in NAMES
-    assert name.rpartition(".")[2] not in names_in_examples(), f"{name} has an example now; it is no exception"
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "src").rglob("*.py")), ids=lambda file: file.stem)
