@@ -92,7 +92,8 @@ def test_commands_and_options_exist(where: str, command: list[str]) -> None:
 
 
 def test_variables_are_known_to_the_command_line() -> None:
-    named = set(re.findall(r"\bROMANCY_[A-Z]+\b", "".join(f.read_text() for f in DEPLOY.rglob("*") if f.is_file())))
+    files = [file for file in DEPLOY.rglob("*") if file.is_file() and file.parent.name != "__pycache__"]
+    named = set(re.findall(r"\bROMANCY_[A-Z]+\b", "".join(file.read_text() for file in files)))
     sources = "".join(file.read_text() for file in (DEPLOY.parent / "src" / "romancy").rglob("*.py"))
     assert "ROMANCY_DATABASE" in named
     assert {name for name in named if name not in sources} == set()
