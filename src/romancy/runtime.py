@@ -66,7 +66,7 @@ class Runtime:
     storage: Storage | None = None
     """A storage that is already open and stays open. If None, one is opened and closed with the app."""
     creates: bool = True
-    """Whether to create the tables in an empty database. Readers should not."""
+    """Whether to create the tables in an empty database, and say what starts its workflows. Readers should not."""
     _engine: Engine | None = None
     _owns_storage: bool = True
     _is_starting: bool = False
@@ -149,7 +149,7 @@ class Runtime:
         if self._engine is not None:
             self._engine.describe()
         if self._engine is not None and self.registry.triggers:
-            self._engine.announce()
+            self._engine.lease.announce()
         if self._engine is not None and self.registry.scheduled:
             self._engine.schedule()
 
@@ -185,6 +185,7 @@ class Runtime:
             grace=self.grace,
             build=choose_build(self.worker.build, self.registry) if self.works else "",
             timer_window=self.timer_window,
+            proposes=self.creates,
         )
         try:
             await engine.start()

@@ -266,6 +266,35 @@ async def test_an_event_sent_elsewhere_starts_it_too_and_after_a_crash(db: str) 
         assert (await worker.handle(instance.instance_id).result(timeout=5))[0] == 3
 
 
+async def test_a_server_that_is_deployed_before_its_workers_loses_no_event(db: str) -> None:
+    on_order = started_by_orders()
+    async with App(db, workflows=[on_order], worker=False) as server:
+        receipt = await server.send_event("order.placed", "shop", {"id": 3}, id="e1")
+        assert receipt.started == 1
+    async with App(db, workflows=[on_order]) as worker:
+        (instance,) = (await worker.list_instances()).items
+        assert (await worker.handle(instance.instance_id).result(timeout=5))[0] == 3
+
+
+async def test_a_new_workflow_of_a_server_starts_while_old_workers_run(db: str) -> None:
+    on_order = started_by_orders()
+    async with App(db, workflows=[waiter]), App(db, workflows=[waiter], worker=False) as server:
+        assert (await server.send_event("order.placed", "shop", {"id": 3})).started == 0
+        server.register(on_order)
+        assert (await server.send_event("order.placed", "shop", {"id": 4})).started == 1
+        async with App(db, workflows=[waiter, on_order]) as new:
+            (instance,) = (await new.list_instances()).items
+            assert (await new.handle(instance.instance_id).result(timeout=30))[0] == 4
+
+
+async def test_who_only_looks_does_not_say_what_starts_a_workflow(db: str) -> None:
+    async with App(db, workflows=[waiter]):
+        looker = App(db, workflows=[started_by_orders()], worker=False)
+        looker._runtime.creates = False
+        async with looker:
+            assert (await looker.send_event("order.placed", "shop", {"id": 3})).started == 0
+
+
 async def test_several_types_and_no_model() -> None:
     @workflow(on_event=["a", "b"])
     async def on_both(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> list[Any]:

@@ -481,6 +481,17 @@ async def test_registering_replaces_only_the_triggers_of_ones_own_workflows(db: 
     assert {s.workflow for s in (await db.send("placed")).started} == {"ship", "mail"}
 
 
+async def test_proposing_adds_what_is_missing_and_replaces_nothing(db: Database) -> None:
+    await db.storage.propose([("placed", "ship@2", None), ("placed", "bill", 60 * SECOND)])
+    assert {s.workflow for s in (await db.send("placed")).started} == {"ship@2", "bill"}, "no worker has announced them"
+    await db.register("worker", workflows=("ship", "bill"), triggers=[("placed", "ship", None)])
+    await db.storage.propose([("placed", "ship@2", None), ("moved", "ship@2", None)])
+    assert {s.workflow for s in (await db.send("placed")).started} == {"ship"}, "the worker has chosen a version"
+    assert {s.workflow for s in (await db.send("moved")).started} == {"ship@2"}
+    await db.register("worker 2", workflows=("ship",), triggers=[("placed", "ship", None)])
+    assert (await db.send("moved")).started == [], "the worker has the last word"
+
+
 async def test_sent_events_start_and_match_like_any_other(db: Database) -> None:
     await triggers(db)
     await db.waiting("a", "me", db.wait("w", "placed"))

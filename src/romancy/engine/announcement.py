@@ -1,4 +1,9 @@
-"""Announces through the database which events start which workflows, to every process that accepts events."""
+"""Announces through the database which events start which workflows, to every process that accepts events.
+
+Workers replace what was announced for their workflows. A process that runs none, such as a server, only proposes what
+is missing: it may be deployed before the workers, and the events that it accepts must not be lost. The workers have the
+last word on versions.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class Announcement:
     """Stores the triggers of registered workflows. Events sent in this process wait until that is done."""
 
-    def __init__(self, storage: Storage, registry: Registry, outage: Outage) -> None:
+    def __init__(
+        self, storage: Storage, registry: Registry, outage: Outage, *, is_worker: bool, proposes: bool
+    ) -> None:
         self._storage, self._registry, self._outage = storage, registry, outage
+        self._is_worker, self._proposes = is_worker, proposes
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -31,6 +39,8 @@ class Announcement:
         return not self._tasks
 
     def begin(self) -> None:
+        if not self._is_worker and not (self._proposes and self._registry.triggers):
+            return
         task = asyncio.create_task(self._announce(), name="romancy-announcement")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -54,7 +64,10 @@ class Announcement:
         pause = _FIRST_PAUSE
         while True:
             try:
-                await self._storage.announce(self._registry.triggers, self._registry.names)
+                if self._is_worker:
+                    await self._storage.announce(self._registry.triggers, self._registry.names)
+                else:
+                    await self._storage.propose(self._registry.triggers)
                 return
             except (RefusedValue, Outdated) as error:
                 _logger.error("can't store which events start which workflows: %s", error)

@@ -95,17 +95,21 @@ class Engine:
         grace: float,
         build: str,
         timer_window: int = WINDOW,
+        proposes: bool = True,
         links: Links = NO_LINKS,
         sinks: Sequence[Outlet] = (),
     ) -> None:
-        """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
+        """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine.
+
+        `proposes`: what starts its workflows is stored although it is no worker.
+        """
         self.loop, self._grace, self.around = asyncio.get_running_loop(), grace, around
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh, self._to_admit = asyncio.Event(), asyncio.Event(), asyncio.Event()
         metrics, told = self.metrics, self.hooks = Metrics(), HookRunner([*hooks, *around.hooks])
         watchdog, outage = Watchdog(), Outage()
         endings = self.endings = Endings(storage)
-        announcement = self._announcement = Announcement(storage, registry, outage)
+        announcement = self._announcement = Announcement(storage, registry, outage, is_worker=worker, proposes=proposes)
         me = self.lease = self._make_lease(outage, lease, worker, lambda: describe(registry, build, max_activities))
         relays = self._relays = Relays(sinks, storage, clock, me, metrics, outage)
         residents = self.residents = Residents(max_resident, self._to_sweep.set)
@@ -337,10 +341,6 @@ class Engine:
         self.timers.clear()
 
     # --- what others ask --------------------------------------------------------------------------------------------
-    def announce(self) -> None:
-        """Announce workflows registered while running: their triggers must be known before the next event is stored."""
-        self.lease.announce()
-
     def describe(self) -> None:
         """Store what this worker says about itself, because workflows were registered."""
         if self.worker_id is not None:

@@ -68,10 +68,12 @@ class Lease:
     async def begin(self) -> None:
         """Register this worker. If the database can't be written now, a later round registers it.
 
-        Events may be stored before that, so the triggers are then announced separately.
+        Events may be stored before that, so the triggers are then announced separately. So are those of a process that
+        runs no workflows.
         """
         self._is_open = True
         if not self.is_worker:
+            self.announce()
             return
         try:
             await self._register()
@@ -92,7 +94,7 @@ class Lease:
 
     def announce(self) -> None:
         """Announce workflows registered while running: their triggers must be known before the next event is stored."""
-        if self.is_worker and self._is_open and self.outdated is None:
+        if self._is_open and self.outdated is None:
             self._announcement.begin()
 
     async def round(self) -> float:

@@ -192,6 +192,10 @@ class Storage(Protocol):
         """Replace the triggers of every version of these workflows. Then no event is stored without them."""
         ...
 
+    def propose(self, triggers: Sequence[Trigger]) -> Awaitable[None]:
+        """Add those of these triggers whose workflow, in any version, has none for the type. Replace nothing."""
+        ...
+
     async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
         """Extend a lease. False: it was lost. Raises `Outdated` after a migration that is too new for this library.
 

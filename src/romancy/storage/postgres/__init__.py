@@ -213,6 +213,9 @@ class PostgresStorage(Reads):
         self._workflows = workflows
         await self._owning.announce(triggers, workflows)
 
+    async def propose(self, triggers: Sequence[Trigger]) -> None:
+        await self._owning.propose(triggers)
+
     async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
         return await self._owning.renew(worker, lease, load, about)
 

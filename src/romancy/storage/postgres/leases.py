@@ -80,14 +80,12 @@ class Owning:
 
     async def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> None:
         """Store which events start which workflows, for every process that accepts events."""
-        unique = {(type, workflow): timeout for type, workflow, timeout in triggers}
-        await self._connections.do(
-            "announce",
-            types=[type for type, _ in unique],
-            names=[workflow for _, workflow in unique],
-            timeouts=list(unique.values()),
-            workflows=list({bare_name(name) for name in workflows}),
-        )
+        ours = list({bare_name(name) for name in workflows})
+        await self._connections.do("announce", **_columns(triggers), workflows=ours)
+
+    async def propose(self, triggers: Sequence[Trigger]) -> None:
+        """Add the triggers of workflows that have none for the type, in any version."""
+        await self._connections.do("propose", **_columns(triggers))
 
     async def renew(self, worker: str, lease: int, load: int, about: str | None) -> bool:
         session = self._listener.holds(worker)
@@ -265,3 +263,9 @@ class Owning:
     async def claim_idle(self, worker: str, workflows: Collection[str], limit: int) -> int:
         """Claim free instances that only wait."""
         return len(await self._connections.do("claim_idle", worker=worker, workflows=list(workflows), limit=limit))
+
+
+def _columns(triggers: Sequence[Trigger]) -> dict[str, Any]:
+    unique = {(type, workflow): timeout for type, workflow, timeout in triggers}
+    types, names = [type for type, _ in unique], [workflow for _, workflow in unique]
+    return {"types": types, "names": names, "timeouts": list(unique.values())}

@@ -12,6 +12,13 @@ INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, ti
 WHERE {outdated} IS NULL ORDER BY 1, 2
 ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
+-- Of two versions that are proposed at the same moment, both may be stored: the higher one counts.
+-- name: propose
+INSERT INTO romancy.triggers (type, workflow, timeout) SELECT x.type, x.workflow, x.timeout
+FROM unnest(:types::text[], :names::text[], :timeouts::bigint[]) AS x(type, workflow, timeout)
+WHERE {outdated} IS NULL AND NOT EXISTS (SELECT 1 FROM romancy.triggers t WHERE t.type = x.type
+  AND regexp_replace(t.workflow, {version}, '') = regexp_replace(x.workflow, {version}, ''))
+ORDER BY 1, 2 ON CONFLICT DO NOTHING
 -- Differs: uses the server's clock.
 -- name: insert_worker
 INSERT INTO romancy.workers (id, host, until, started_at, has_session, about, load)

@@ -417,6 +417,8 @@ SELECT :worker, :at, :clean WHERE EXISTS (SELECT 1 FROM romancy.instances WHERE 
 SELECT id FROM romancy.orphans WHERE clean = 1
 -- name: triggering_workflows
 SELECT DISTINCT workflow FROM romancy.triggers
+-- name: triggers
+SELECT type, workflow FROM romancy.triggers
 -- name: delete_triggers
 DELETE FROM romancy.triggers WHERE workflow = :workflow
 -- name: insert_trigger

@@ -283,6 +283,9 @@ class SQLiteStorage(Reads):
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> asyncio.Future[None]:
         return self._write(lambda c: leases.announce(c, triggers, workflows))
 
+    def propose(self, triggers: Sequence[Trigger]) -> asyncio.Future[None]:
+        return self._write(lambda c: leases.propose(c, triggers))
+
     async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:
         return await self._write(lambda c: leases.renew(c, worker, self._clock.now() + lease, load, about))
 

@@ -48,6 +48,13 @@ def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Coll
     c.executemany(SQL["insert_trigger"], triggers)
 
 
+def propose(c: sqlite3.Connection, triggers: Sequence[Trigger]) -> None:
+    """Add the triggers of workflows that have none for the type, in any version."""
+    check_version(c)
+    there = {(type, bare_name(workflow)) for type, workflow in c.execute(SQL["triggers"])}
+    c.executemany(SQL["insert_trigger"], [t for t in triggers if (t[0], bare_name(t[1])) not in there])
+
+
 def renew(c: sqlite3.Connection, worker: str, until: int, load: int, about: str | None) -> bool:
     check_version(c)
     return c.execute(SQL["renew_worker"], (until, load, about, worker)).rowcount == 1
