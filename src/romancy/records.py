@@ -42,9 +42,13 @@ class Receipt:
 
     status: Literal["accepted"] = "accepted"
     duplicate: bool = False
+    """An event with this source and id is already stored. This one was dropped."""
     delivered: int = 0
+    """How many instances were waiting for it."""
     started: int = 0
+    """How many instances it started, of workflows with `on_event`."""
     mismatched: int = 0
+    """How many waits and workflows with `on_event` did not get it because its data does not fit their model."""
     differs: bool = False
     """Only source and id are the same: an event with different content is already stored. This one was dropped."""
 

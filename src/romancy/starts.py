@@ -11,6 +11,7 @@ from romancy.core.actor import current_actor
 from romancy.core.codec import Codec
 from romancy.core.ids import check_id, is_text, new_id
 from romancy.core.inputs import declared_by, write_input
+from romancy.core.model import ReceivedEvent
 from romancy.core.places import place_of
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.versions import bare_name, split_name, stored_name
@@ -46,6 +47,8 @@ def prepare(
         timeout = definition.timeout if definition else None
     else:
         raise TypeError(f"start_workflow takes a workflow or its name, not {wf!r}; is @workflow missing?")
+    if definition is not None and definition.on_event:
+        _check_event(definition, args, kwargs)
     now = runtime.clock.now()
     id = new_id(now) if instance_id is None else check_id(instance_id)
     kind, raw = write_input(definition, name, args, kwargs)
@@ -56,6 +59,14 @@ def prepare(
         start.place = place_of(definition, kind, raw, *own)
         start.created_at = runtime.registry.arrivals.next(now)
     return start, definition
+
+
+def _check_event(definition: WorkflowDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if len(args) + len(kwargs) != 1 or not isinstance(next(iter([*args, *kwargs.values()])), ReceivedEvent):
+        types = " or ".join(definition.on_event)
+        raise InvalidInput(
+            f"workflow {definition.name!r} is started by events; send one of type {types} with app.send_event(...)"
+        )
 
 
 def to_request(start: Start, definition: WorkflowDefinition | None, args: Any, kwargs: dict[str, Any]) -> StartRequest:

@@ -100,7 +100,13 @@ def test_the_nearest_events(romancy: Any, answered: Any, url: str) -> None:
     romancy("send", "payment.completed", '{"order": {"id": "ORD-1"}}', "--id", "fits", *at)
     (wait,) = answered("why", "order-1", *at)["waits"]
     assert [(event["id"], event["reasons"]) for event in wait["near"]] == [
-        ("fits", ["no worker has looked at it yet, or its data does not fit the model; see the worker's log"]),
+        (
+            "fits",
+            [
+                "no worker has looked at it yet, or its data does not fit the model; see the worker's log, "
+                "or `romancy why -d DATABASE`"
+            ],
+        ),
         ("slip", ["its type is not 'payment.completed'"]),
         ("near", ["where order.id = 'ORD-1' but got 'ORD-8'"]),
     ]
@@ -117,7 +123,7 @@ def test_what_a_server_does_not_tell_is_said_to_be_unknown(romancy: Any, url: st
 def test_a_blocked_instance_says_what_to_do(romancy: Any, url: str) -> None:
     text = romancy("why", "blocked", "--url", url).stdout
     assert "it is blocked: it does nothing until a worker has code that follows its history (build " in text
-    assert "and `romancy resume blocked` any worker at once (or `romancy cancel blocked`)" in text
+    assert "`romancy resume blocked` lets any worker try at once (or `romancy cancel blocked`)" in text
 
 
 def test_replay_is_refused(refused: Any, url: str) -> None:

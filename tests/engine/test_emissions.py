@@ -291,7 +291,7 @@ async def test_code_that_emits_something_else_no_longer_follows_its_history(env:
     text = ""
     await env.app.resume_workflow("b")
     await env.settle()
-    assert "did not emit it; waits for wait go:1 for" in str((await env.app.get_instance("b")).error)
+    assert "did not emit it; waits for event go:1" in str((await env.app.get_instance("b")).error)
     text = "one"
     await env.app.resume_workflow("a")
     assert [e.value for e in await reading] == ["one"]

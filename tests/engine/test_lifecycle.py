@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -293,6 +293,21 @@ async def test_who_only_looks_does_not_say_what_starts_a_workflow(db: str) -> No
         looker._runtime.creates = False
         async with looker:
             assert (await looker.send_event("order.placed", "shop", {"id": 3})).started == 0
+
+
+@pytest.mark.parametrize("given", [[{"id": 3}], [], [1, 2]], ids=str)
+async def test_a_workflow_that_events_start_is_started_with_an_event(given: list[Any]) -> None:
+    on_order = started_by_orders()
+    async with environment(workflows=[on_order]) as env:
+        for wf in (on_order, "on_order"):
+            with pytest.raises(
+                InvalidInput, match=r"is started by events; send one of type order\.placed with app\.send"
+            ):
+                await env.app.start_workflow(wf, *given)
+        own = ReceivedEvent(
+            Order(5), "order.placed", "test", "e5", datetime(2026, 1, 1, tzinfo=UTC), None, None, None, {}
+        )
+        assert (await (await env.start(on_order, own)).result())[0] == 5
 
 
 async def test_several_types_and_no_model() -> None:

@@ -44,6 +44,9 @@ async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
 
     text = await asyncio.to_thread(say, "why")
     assert "it does nothing until a worker has code that follows its history (build <v7> could not)\n" in text
-    assert "deploy it: a worker of another build tries it by itself, and `romancy resume x` any worker at once" in text
+    assert (
+        "deploy it: a worker of another build tries it by itself; `romancy resume x` lets any worker try at once"
+        in text
+    )
     assert "and resume it" not in text
     assert "by build <v7>" in await asyncio.to_thread(say, "show")

@@ -445,7 +445,7 @@ def test_code_that_no_longer_sends() -> None:
 
     error = recorded().differs(changed)
     assert error.recorded.startswith("event_sent send charged:1")
-    assert error.asked.startswith("did not send it; waits for wait paid:1 for ")
+    assert error.asked.startswith("did not send it; waits for event paid:1 ")
 
 
 def test_code_that_asks_for_something_before_it_sends() -> None:

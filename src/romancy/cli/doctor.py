@@ -125,7 +125,7 @@ def _examine_server(options: TargetOptions) -> list[Finding]:
         return [
             problem(
                 "server",
-                str(error).removesuffix("; check the URL"),
+                str(error).removesuffix("; check the URL").removesuffix("; is it running, and is the URL right?"),
                 "check the URL, and that `romancy serve` runs there",
             )
         ]

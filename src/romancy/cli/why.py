@@ -240,7 +240,7 @@ def _until_it_goes_on(instance: Instance) -> str:
 def _how_it_goes_on(instance: Instance, id: str) -> str:
     if not instance.builds:
         return f"`romancy resume {id}`"
-    return f"deploy it: a worker of another build tries it by itself, and `romancy resume {id}` any worker at once"
+    return f"deploy it: a worker of another build tries it by itself; `romancy resume {id}` lets any worker try at once"
 
 
 def _undoing(standing: Standing) -> list[str]:

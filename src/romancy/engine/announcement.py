@@ -27,6 +27,7 @@ class Announcement:
     def __init__(
         self, storage: Storage, registry: Registry, outage: Outage, *, is_worker: bool, proposes: bool
     ) -> None:
+        """`proposes`: whether to say what is missing if this is no worker. Who only looks says nothing."""
         self._storage, self._registry, self._outage = storage, registry, outage
         self._is_worker, self._proposes = is_worker, proposes
         self._tasks: set[asyncio.Task[None]] = set()

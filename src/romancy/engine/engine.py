@@ -99,10 +99,7 @@ class Engine:
         links: Links = NO_LINKS,
         sinks: Sequence[Outlet] = (),
     ) -> None:
-        """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine.
-
-        `proposes`: what starts its workflows is stored although it is no worker.
-        """
+        """Each part gets those before it. Calls to later ones are lambdas; the lease calls methods of the engine."""
         self.loop, self._grace, self.around = asyncio.get_running_loop(), grace, around
         self.storage, self.clock, self.registry = storage, clock, registry
         self._to_sweep, self._to_refresh, self._to_admit = asyncio.Event(), asyncio.Event(), asyncio.Event()

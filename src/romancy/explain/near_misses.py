@@ -161,7 +161,9 @@ def _subtle(event: Event, case: Case, wait: Wait) -> str:
     if event.accepted_at < case.created_at:
         return "it arrived before the instance was started"
     if event.accepted_at < to_us(wait.since):
-        return f"it arrived before this wait (since='now'), or {_unlooked(case.misfits)}"
+        return (
+            f"it came before this wait, which takes no earlier ones if it has since='now'; or {_unlooked(case.misfits)}"
+        )
     if case.deliveries is None:
         return _unlooked(case.misfits)
     return "a worker looked at it and did not take it; see the worker's log"
@@ -180,7 +182,8 @@ def _unlooked(misfits: Misfits | None) -> str:
     """Nothing is recorded. If misfits are unknown, or there are more than were read, it may still be one."""
     if misfits is not None and len(misfits) < _MISFITS:
         return "no worker has looked at it yet"
-    return "no worker has looked at it yet, or its data does not fit the model; see the worker's log"
+    found = "no worker has looked at it yet, or its data does not fit the model; see the worker's log"
+    return f"{found}, or `romancy why -d DATABASE`" if misfits is None else found
 
 
 def _data(event: Event) -> Any:

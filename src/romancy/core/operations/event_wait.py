@@ -118,7 +118,7 @@ class EventWait(Operation):
         return info(**about, wait_id=self.id, types=self.types, due_at=due, since=since)
 
     def __str__(self) -> str:
-        return f"wait {self.id} for {shortened(self.spec)}"
+        return f"event {self.id} {shortened(self.spec)}"
 
 
 class Groups:
