@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(
     r"""(?P<before>\]\(|\bsrc(?:set)?=")(?!https?://|mailto:|#)(?P<path>[^)#\s"]+)(?P<anchor>#[^)\s"]*)?(?P<after>[)"])"""
 )
+NAMED_BY_PATH = re.compile(r"\[(?P<text>[\w/.-]+\.md)\](?=\((?P=text)[)#])")
 LANGUAGES = {"Dockerfile": "dockerfile", ".py": "python", ".service": "ini", ".yaml": "yaml"}
 REFERENCE = re.compile(r"^::: (?P<name>[\w.]+)\n(?:    .*\n)*", re.MULTILINE)
 
@@ -50,7 +51,10 @@ def address(path: str) -> str:
 
 
 def linked(markdown: str, path: str) -> str:
-    """Return the Markdown of a file of the repository with links that are right on the site."""
+    """Return the Markdown of a file of the repository with links that are right on the site.
+
+    Links that show the path of a page show its title there.
+    """
 
     def link(found: re.Match[str]) -> str:
         target = posixpath.join(posixpath.dirname(path), found["path"])
@@ -59,7 +63,15 @@ def linked(markdown: str, path: str) -> str:
         relative = posixpath.relpath(address(target), posixpath.dirname(address(path)) or ".")
         return f"{found['before']}{relative}{found['anchor'] or ''}{found['after']}"
 
-    return LINK.sub(link, markdown)
+    def title(found: re.Match[str]) -> str:
+        file = ROOT / posixpath.dirname(path) / found["text"]
+        return f"[{_title(file)}]" if file.exists() else found[0]
+
+    return LINK.sub(link, NAMED_BY_PATH.sub(title, markdown))
+
+
+def _title(file: Path) -> str:
+    return file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
 
 
 def pages() -> dict[str, str]:

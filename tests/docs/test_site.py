@@ -96,6 +96,8 @@ def test_the_reference_has_no_name_twice_and_none_that_is_gone() -> None:
     [
         ("README.md", "[a](docs/guide.md#timers)", "[a](guide.md#timers)"),
         ("README.md", "[a](examples/README.md)", "[a](examples/index.md)"),
+        ("README.md", "[docs/faq.md](docs/faq.md)", "[FAQ](faq.md)"),
+        ("docs/faq.md", "[faq.md](faq.md#a) [b.md](b.md)", "[FAQ](faq.md#a) [b.md](b.md)"),
         ("docs/agents.md", "[a](../examples/agent.py)", "[a](examples/agent.py.md)"),
         ("docs/faq.md", "[a](../CHANGELOG.md) [b](guide.md)", "[a](changelog.md) [b](guide.md)"),
         ("docs/reference/app.md", "[a](../http.md)", "[a](../http.md)"),
