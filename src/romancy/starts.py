@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from romancy.api.workflow import Workflow, definition_of, queue_options, start_options
 from romancy.core.actor import current_actor
 from romancy.core.codec import Codec
-from romancy.core.ids import check_id, is_text, new_id
+from romancy.core.ids import check_id, check_name, new_id
 from romancy.core.inputs import declared_by, write_input
 from romancy.core.model import ReceivedEvent
 from romancy.core.places import place_of
@@ -40,9 +40,7 @@ def prepare(
         if definition.queue is not None:
             own = queue_options(given)
     elif isinstance(wf, str):
-        if not (wf and is_text(wf) and "\0" not in wf):
-            raise InvalidInput(f"the name of a workflow must be a non-empty string, got {wf!r}")
-        definition = runtime.registry.latest(wf)
+        definition = runtime.registry.latest(check_name(wf))
         name = definition.name if definition else stored_name(*split_name(wf))
         timeout = definition.timeout if definition else None
     else:

@@ -11,7 +11,7 @@ from romancy.api.context import WorkflowContext, instance_of
 from romancy.core.continuation import ContinueAsNew, NextRun
 from romancy.core.declared_attributes import parse_key, parse_paths
 from romancy.core.events import OURS
-from romancy.core.ids import check_id
+from romancy.core.ids import check_id, check_name
 from romancy.core.inputs import write_input
 from romancy.core.instance import Instance
 from romancy.core.interests import check_expects
@@ -115,7 +115,7 @@ def child_call(
 ) -> ChildCall:
     """Return the operation that starts a child."""
     if isinstance(wf, str):
-        name, definition, given, timeout = wf, None, None, None
+        name, definition, given, timeout = check_name(wf), None, None, None
     elif isinstance(wf, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
         name, definition, (given, timeout) = wf.name, definition_of(wf), start_options(wf)
     else:

@@ -1,4 +1,4 @@
-"""Creates and checks instance ids, and checks the names of changes."""
+"""Creates and checks instance ids, and checks the names of workflows and of changes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def check_id(instance_id: str) -> str:
     if len(instance_id) > 255 or not instance_id.isprintable():
         raise InvalidInput(f"an instance id must be at most 255 printable characters, got {instance_id[:300]!r}")
     return instance_id
+
+
+def check_name(workflow: str) -> str:
+    """Check the name of a workflow that may be registered elsewhere."""
+    if not workflow or not is_text(workflow) or "\0" in workflow:
+        raise InvalidInput(f"the name of a workflow must be a non-empty string, got {workflow!r}")
+    return workflow
 
 
 def check_change(change: str) -> str:

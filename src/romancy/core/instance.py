@@ -306,10 +306,10 @@ class Instance:
         """Return everything asked for since the last call, except operations that were opened and closed again."""
         ops = self.ops
         asked = Asked(self._entries, [*ops.opened.values()], ops.closed, self._sent, self.outcome, self._description)
-        if self.offspring is not None:
-            self.offspring.take(asked, ops)
         if self.published is not None:
             asked.publication = self.published.take(self.created_at)
+        if self.offspring is not None:
+            self.offspring.take(asked, ops)
         if self.emitted:
             asked.emitted, self.emitted = self.emitted, ()
         if ops.given_up:

@@ -53,6 +53,8 @@ class Offspring:
         """Hand over what was asked since the last call."""
         asked.unstarted = self.unstarted
         asked.asks, self.asks = self.asks, []
+        if asked.description is not None or asked.publication is not None:
+            self.early = len(self.opened)  # whoever sees it may send events to children at once
         asked.early = [call for call in self.opened[: self.early] if ops.get(call.id) is call]
         self.opened, self.early = [], 0
 
@@ -72,7 +74,7 @@ def with_child(offspring: Offspring | None, call: ChildCall) -> Offspring:
 
 
 def note_sent(offspring: Offspring | None) -> None:
-    """Note that children started in this step so far are to be stored with what was just sent."""
+    """Note that children started in this step so far are to be stored with what was just sent or shown."""
     if offspring is not None:
         offspring.early = len(offspring.opened)
 

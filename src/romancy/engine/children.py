@@ -10,9 +10,10 @@ second child would be started. It is also blocked if a child was started by anot
 starts another workflow under its id: its end would be told to an operation that is not there. A child of a former run
 does not count: to start it again is refused. After a retry, a few children are just started again, which finds them.
 
-Children that were started before their parent sent something in the same step are stored with it, so that they get the
-events to which it leads. Then they are started like the others, which finds them. If they may be older, they are looked
-for before that. Activities begin when the children that were started before them are stored, for the same reason.
+Children that were started before their parent sent or showed something in the same step are stored with it, so that
+they get the events to which it leads. Then they are started like the others, which finds them. If they may be older,
+they are looked for before that. Activities begin when the children that were started before them are stored, for the
+same reason.
 
 Changed code may also do something else before it reaches an open child. If the child ends meanwhile, its end is told to
 an operation that the parent does not have yet, and is lost. So when a child turns out to exist already, the storage is
@@ -89,7 +90,6 @@ class Children:
         self._exits, self._revival = exits, revival
         self._storage, self._outage = storage, outage
         self._searches: set[asyncio.Task[None]] = set()
-        self._held: set[str] = set()
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
@@ -99,20 +99,13 @@ class Children:
     def is_idle(self) -> bool:
         return not self._searches
 
-    @property
-    def holds_steps(self) -> bool:
-        """Whether steps wait to be stored until it is known which children exist."""
-        return bool(self._held)
-
-    async def stored(self) -> None:
-        """Wait until no step is held."""
-        while self._held and self._searches:
+    async def found(self) -> None:
+        """Wait until all children are found that are looked for. Meanwhile nothing is stored of their parents."""
+        while self._searches:
             await asyncio.wait(self._searches)
-            await asyncio.sleep(0)  # `_looked` is called in the next turn of the loop
 
     def stop(self) -> None:
         """Stop looking for children."""
-        self._held.clear()
         for search in self._searches:
             search.cancel()
 
@@ -120,19 +113,22 @@ class Children:
         """Let the commit of a step store children. `store` submits it."""
         parent = step.resident
         if parent.is_read and step.retrial is None and step.asked.outcome is None:
-            self._held.add(parent.instance.id)
             self._search(parent, step.births, partial(self._looked, step, store))
         else:
             self._store(step, step.births, store)
 
     def _looked(self, step: Step, store: Callable[[], None], found: _Found) -> None:
-        self._held.discard(step.resident.instance.id)
         if not step.resident.is_gone:
             # The step is stored in any case, for it may have been fed results. The parent is blocked after that.
             self._store(step, found.missing if found.error is None else (), store)
 
     def _store(self, step: Step, calls: Sequence[ChildCall], store: Callable[[], None]) -> None:
-        step.commit.children = [self._start_of(step.resident, call, step.now) for call in calls]
+        first = {
+            call.child: call for call in reversed(calls)
+        }  # others of the same id are refused when they are started
+        step.commit.children = [
+            self._start_of(step.resident, call, step.now) for call in calls if first[call.child] is call
+        ]
         store()
 
     def _start_of(self, parent: Resident, call: ChildCall, now: int) -> Start:

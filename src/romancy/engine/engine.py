@@ -304,8 +304,8 @@ class Engine:
             async with asyncio.timeout(max(self._grace, 1.0)):
                 self.revival.stop()
                 await self.emissions.drained()
-                while self._children.holds_steps or not (self.committer.is_idle and self.inboxes.is_idle):
-                    await self._children.stored()
+                while not (self._children.is_idle and self.committer.is_idle and self.inboxes.is_idle):
+                    await self._children.found()
                     await self.committer.drained()
                     await asyncio.sleep(0)  # ready instances are fed in the next turn of the loop
         except TimeoutError:

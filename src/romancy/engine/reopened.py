@@ -5,6 +5,7 @@ from __future__ import annotations
 from romancy import hooks as h
 from romancy.core.given_back import copy_for, expires
 from romancy.core.history import Entry, Kind, pack_event, pack_replaced, unpack_event, was_copy
+from romancy.core.offspring import with_child
 from romancy.core.operations import ChildCall
 from romancy.core.retrial import Retrial
 from romancy.core.sequences import added
@@ -105,3 +106,4 @@ def child_spent(draft: Draft, input: ChildSpent) -> None:
     instance.dropped.replace(op.id)
     op.rename(instance.id, instance.dropped.suffix(op.id))
     instance.ops.note_opened(op)
+    instance.offspring = with_child(instance.offspring, op)

@@ -134,6 +134,10 @@ class BatchWriter:
         """Run the group commit. None: there is nothing to write."""
         if len({commit.instance for commit in batch.commits}) < len(batch.commits):
             raise RefusedValue("two commits of one instance can't share a batch")  # the caller splits it, in order
+        born = [child.id for commit in batch.commits for child in commit.children]
+        if born and len({*born, *(start.id for start in batch.starts)}) < len(born) + len({s.id for s in batch.starts}):
+            # What belongs to an instance, such as its headers, would be written for each of them.
+            raise RefusedValue("two starts of one instance, one of them by a step, can't share a batch")
         await self.shapes.learn((wait for commit in batch.commits for wait in commit.opened), batch.at)
         await self.interests.learn(batch.commits, batch.at)
         restored = [item for commit in batch.commits for item in commit.sent if item.is_restored]

@@ -36,7 +36,7 @@ Plain index scans mark the index entries of dead rows, so that later scans skip 
 that waits again and again would read all its earlier waits until the next vacuum. Without them, the default cost of a
 random page has the planner read whole tables instead.
 """
-_VALUES, _MISTAKES = ("22", "23", "54"), ("0A", "42")
+_VALUES, _MISTAKES = ("21", "22", "23", "54"), ("0A", "42")
 """Error classes that are about the statement or its values, and would occur again; all others are outages."""
 _TOO_MUCH = ("57014", "55P03", "53200")
 """The server gave up: timeout, lock not available, or out of memory. A smaller batch may succeed."""
