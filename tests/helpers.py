@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +30,12 @@ def unqualified(query: str) -> str:
     For SQLite, it is `romancy.storage.sql.prefixed`.
     """
     return query.replace("romancy.", "")
+
+
+def free_port() -> int:
+    """Return a port that no other test is given meanwhile: below those that the system hands out."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")

@@ -35,7 +35,7 @@ def fetch(schema: str, query: str) -> list[tuple[Any, ...]]:
 def test_a_file_is_made_and_then_up_to_date(romancy, folder: Path) -> None:
     assert romancy("migrate", "--check", "-d", "new.db", code=1).stdout == "no schema yet at 'new.db'\n"
     assert not (folder / "new.db").exists()
-    assert romancy("migrate", "-d", "new.db").stdout == f"created at version {NEWEST}\n"
+    assert romancy("migrate", "-d", "new.db").stdout == f"created the tables, version {NEWEST}\n"
     assert romancy("migrate", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
     assert romancy("migrate", "--check", "-d", "new.db").stdout == f"up to date at version {NEWEST}\n"
 
@@ -45,7 +45,7 @@ def test_a_schema_is_made_and_then_up_to_date(romancy, schema: str) -> None:
     nothing = romancy("migrate", "--check", *where, code=1).stdout
     assert nothing == f"no schema yet in schema {schema!r} of {pg_server.url()}\n"
     assert fetch(schema, f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
-    assert romancy("migrate", *where).stdout == f"created at version {NEWEST} (schema {schema})\n"
+    assert romancy("migrate", *where).stdout == f"created the tables, version {NEWEST} (schema {schema})\n"
     assert romancy("migrate", *where).stdout == f"up to date at version {NEWEST} (schema {schema})\n"
 
 
@@ -88,7 +88,7 @@ def test_a_file_with_other_tables_gets_ours_beside_them(romancy, folder: Path) -
         other.execute("CREATE TABLE addresses (name)")
         assert romancy("migrate", "-d", "other.db", "--check", code=1).stdout == "no schema yet at 'other.db'\n"
         assert list(other.iterdump()) == ["BEGIN TRANSACTION;", "CREATE TABLE addresses (name);", "COMMIT;"]
-        assert romancy("migrate", "-d", "other.db").stdout == f"created at version {NEWEST}\n"
+        assert romancy("migrate", "-d", "other.db").stdout == f"created the tables, version {NEWEST}\n"
         assert romancy("list", "-d", "other.db").exit_code == 0
 
 

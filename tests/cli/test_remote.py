@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from romancy import App, WorkerOptions
 from romancy.cli.check import find_problems
+from tests.helpers import free_port
 from tests.http.conftest import Live
 from tests.http.flaky import RESET, Canned, proxy
 
@@ -245,11 +245,6 @@ def test_a_token_is_no_word_of_the_command_line(refused: Any, url: str) -> None:
 
 
 # --- what can go wrong ------------------------------------------------------------------------------------------------
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 @pytest.mark.usefixtures("folder")
 def test_nobody_there(refused: Any) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"

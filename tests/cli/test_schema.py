@@ -71,7 +71,7 @@ def test_every_command_finds_the_schema(romancy, answered, schema: str) -> None:
 def test_the_environment_names_it_too(romancy, answered, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROMANCY_DATABASE", pg_server.url())
     monkeypatch.setenv("ROMANCY_SCHEMA", schema)
-    assert romancy("migrate").stdout == f"created at version {newest(':memory:')} (schema {schema})\n"
+    assert romancy("migrate").stdout == f"created the tables, version {newest(':memory:')} (schema {schema})\n"
     assert answered("list")["items"] == []
     romancy("run", "shop:shout", "hello", "-d", "file.db")  # files have no schemas, and nobody typed one
     assert len(answered("list", "-d", "file.db")["items"]) == 1

@@ -19,6 +19,7 @@ import pytest
 
 from romancy import RetryPolicy
 from tests.docs.preloaded import run_script
+from tests.helpers import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -74,7 +75,8 @@ def test_block_runs(block: Block, tmp_path: Path) -> None:
 def run(block: Block, tmp_path: Path) -> None:
     is_test = "def test_" in block.code
     script = tmp_path / ("test_block.py" if is_test else "block.py")
-    script.write_text(block.code, encoding="utf-8")
+    # The port that a page names may be in use on this machine.
+    script.write_text(block.code.replace("8765", str(free_port())), encoding="utf-8")
     done = run_tests(script, tmp_path) if is_test else run_script(script, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

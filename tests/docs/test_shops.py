@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,17 +18,12 @@ import httpx2
 import pytest
 
 from tests import pg_server
+from tests.helpers import free_port
 
 pytestmark = pytest.mark.play
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

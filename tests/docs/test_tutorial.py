@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import pytest
 from tests import pg_server
 from tests.docs import walk
 from tests.docs.walk import Walk
+from tests.helpers import free_port
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorial").glob("*.md"))
 QUICK = ("1-order",)
@@ -29,15 +27,6 @@ def text(page: Path) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shop")
-
-
-def free_port() -> int:
-    """Return a port that no other test is given meanwhile: below those that the system hands out."""
-    for port in random.sample(range(20000, 30000), 100):
-        with socket.socket() as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
 
 
 @pytest.fixture(scope="module")

@@ -467,3 +467,8 @@ async def test_pruning_removes_them_with_the_instance(env: Environment) -> None:
     await storage.prune(now + 1, now, 100)
     assert await ids(env.app, where={"x": 1}) == ["open"]
     assert await storage.catalog.shown(["f", "open"]) == await storage.catalog.shown(["open"]) != {}
+
+
+async def test_a_filter_of_another_type_is_explained(env: Environment) -> None:
+    with pytest.raises(InvalidInput, match=r"got 1\.5; convert it$"):
+        await env.app.list_instances(where={"n": 1.5})  # type: ignore[dict-item]

@@ -478,13 +478,15 @@ async def test_it_can_be_evicted_between_two_events() -> None:
         ({"timeout": -1}, "timeout must not be negative"),
         ({"since": "then"}, "since must be"),
         ({"subject": ""}, "subject must not be empty"),
-        ({"model": (Hit, Hit)}, "give one model for all types or one per type"),
+        ({"model": (Hit, Hit, Hit)}, "give one model for all types or one per type"),
+        ({"model": (Hit,)}, "one per type: 1 models, 2 types"),
+        ({"model": [Hit, Hit]}, "a tuple with one for each"),
     ],
 )
 async def test_mistakes_are_explained_at_once(env: Environment, given: Any, message: str) -> None:
     @workflow
     async def wf(ctx: WorkflowContext) -> None:
-        events(ctx, "hit", **given)
+        events(ctx, "hit", "miss", **given)
 
     with pytest.raises(WorkflowFailed, match=message):
         await (await env.start(wf)).result()

@@ -20,7 +20,7 @@ import pytest
 from romancy import Client, Overloaded, ServerUnreachable, StorageError, UnexpectedAnswer
 from romancy.client.retries import asked_for, may_help, pause
 from romancy.sync import Client as SyncClient
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 from tests.http.conftest import Live
 from tests.http.flaky import LOST, RESET, Canned, proxy
 
@@ -165,11 +165,6 @@ async def test_nobody_there() -> None:
 
 
 # --- a server that is killed ------------------------------------------------------------------------------------------
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 SHOP = """
 from romancy import *
 

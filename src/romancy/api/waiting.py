@@ -188,8 +188,10 @@ def check_since(since: datetime | str | None) -> int | Literal["now"] | None:
 
 def codecs_of(model: Any, types: tuple[str, ...]) -> tuple[Codec | None, ...]:
     """Return the codec for each type, or one for all."""
+    if isinstance(model, list):
+        raise TypeError("model= takes one model for all types, or a tuple with one for each: model=(Paid, Declined)")
     models = cast("tuple[Any, ...]", model if isinstance(model, tuple) else (model,))
-    if len(models) not in (1, len(types)):
+    if len(models) != len(types) and isinstance(model, tuple):
         raise ValueError(f"give one model for all types or one per type: {len(models)} models, {len(types)} types")
     return tuple(None if m is None or m is Any else _codec(m) for m in models)
 

@@ -36,7 +36,7 @@ def migrate(database: str, schema: str | None, check: bool) -> None:
         screen.say(f"up to date at version {before}{newer}{where}")
     elif not check:
         asyncio.run(migration.migrate(database, schema))
-        done = f"upgraded from version {before} to" if before else "created at version"
+        done = f"upgraded from version {before} to" if before else "created the tables, version"
         screen.say(f"{done} {newest}{where}")
     else:
         outdated = f"out of date: version {before}, this romancy has {newest}{where}"

@@ -20,6 +20,9 @@ _NAME = re.compile(rf"[\w.-]{{1,{MAX_NAME}}}")
 """Without `=`, blanks and the like: `--where name=value` and `?where.name=value` are unambiguous."""
 
 
+_INSTEAD = ", or show it with ctx.set_view(...)"
+
+
 def check_attribute_name(name: Any) -> str:
     """Check the name of an attribute."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not is_text(name):
@@ -29,20 +32,18 @@ def check_attribute_name(name: Any) -> str:
     return name
 
 
-def encode_attribute(name: str, value: Any) -> str:
-    """Return a value as JSON, which keeps `1`, `True` and `"1"` apart."""
+def encode_attribute(name: str, value: Any, instead: str = _INSTEAD) -> str:
+    """Return a value as JSON, which keeps `1`, `True` and `"1"` apart. `instead`: what else to do with another one."""
     if not isinstance(value, str | int):  # a bool is an int
         raise InvalidInput(
-            f"attribute {name!r} must be a string, an integer or a boolean, got {show(value)}; "
-            "convert it, or show it with ctx.set_view(...)"
+            f"attribute {name!r} must be a string, an integer or a boolean, got {show(value)}; convert it{instead}"
         )
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise InvalidInput(f"attribute {name!r} must be a 64-bit integer; use a string for a larger one")
     elif len(value) > MAX_TEXT:
         raise InvalidInput(
-            f"attribute {name!r} has {len(value):,} characters, more than the {MAX_TEXT} allowed; "
-            "shorten it, or show it with ctx.set_view(...)"
+            f"attribute {name!r} has {len(value):,} characters, more than the {MAX_TEXT} allowed; shorten it{instead}"
         )
     elif not is_text(value):
         raise InvalidInput(f"attribute {name!r} is not valid text: it has half of a surrogate pair, got {show(value)}")
@@ -80,17 +81,17 @@ def read_pair(text: str) -> tuple[str, Scalar]:
 
 def encode_where(where: Mapping[str, Scalar]) -> dict[str, str | None]:
     """Check the attributes of a filter, and return their values as JSON."""
-    encoded = encode_attributes(where)
+    encoded = encode_attributes(where, "")
     if len(encoded) > MAX_ATTRIBUTES:
         raise InvalidInput(f"a filter has {len(encoded)} attributes, more than the {MAX_ATTRIBUTES} allowed")
     return encoded
 
 
-def encode_attributes(attributes: Mapping[str, Scalar]) -> dict[str, str | None]:
+def encode_attributes(attributes: Mapping[str, Scalar], instead: str = _INSTEAD) -> dict[str, str | None]:
     """Check attributes, and return their values as JSON; None stays None."""
     if not isinstance(attributes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"attributes are given as a mapping of names to values, got {show(attributes)}")
     return {
-        check_attribute_name(name): None if value is None else encode_attribute(name, value)
+        check_attribute_name(name): None if value is None else encode_attribute(name, value, instead)
         for name, value in attributes.items()
     }

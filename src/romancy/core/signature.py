@@ -45,7 +45,7 @@ class Signature:
         self.annotations: dict[str, Any] = {name: hints.get(name, Any) for name in self.names}
         self.result = Codec(hints.get("return", Any), f"the result of {what}")
         self._readable = inspect.Signature([context, *_without_metadata(declared)])
-        self._shown = f"{fn.__name__}{self._readable}"
+        self._shown = f"{fn.__name__}{self._readable}".replace("romancy.core.model.", "")
         self._simple = all(parameter.kind in _POSITIONAL for parameter in declared)
         self._trailing = tuple(p.default for p in declared if p.default is not Parameter.empty)  # always the last
         types = tuple(self.annotations.values())
@@ -308,7 +308,7 @@ class Signature:
     def _unfit_argument(self, unfit: Unfit) -> str:
         name = str(unfit.path[0]) if unfit.path else "?"
         shown = self._readable.parameters.get(name, name)
-        advice = "annotate it with its actual type, or convert it"
+        advice = "pass a value of this type, or annotate it with its actual type"
         return f"argument {name!r} of {self.what} can't be stored: {describe(_inner(unfit), name)} ({shown}); {advice}"
 
 
