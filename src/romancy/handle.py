@@ -86,10 +86,13 @@ class WorkflowHandle(Generic[R_co]):
         Without a model, the view is plain JSON.
         """
         check_lookup(self.instance_id)
+        return read_view(await self._runtime.engine.found(self._read_view), model, self.instance_id)
+
+    async def _read_view(self) -> bytes | None:
         found = await self._runtime.engine.storage.catalog.exact.view(self.instance_id)
         if found is None:
             raise InstanceNotFound(instance_id=self.instance_id)
-        return read_view(found[0], model, self.instance_id)
+        return found[0]
 
     @overload
     def emitted(self, topic: str | None = None, /, *, model: type[T], after: int = 0) -> AsyncIterator[Emission[T]]: ...

@@ -70,9 +70,13 @@ class QuestionVerbs:
     async def _standing(self, instance_id: str, person: str, ask_id: str | None) -> Standing:
         check_lookup(instance_id)
         runtime = self._runtime
-        if await runtime.writer.storage.catalog.instance(instance_id) is None:
-            raise InstanceNotFound(instance_id=instance_id)
+        await runtime.writer.found(lambda: _check_known(runtime, instance_id))
         return await find_open(runtime, instance_id, person, ask_id)
+
+
+async def _check_known(runtime: Runtime, instance_id: str) -> None:
+    if await runtime.writer.storage.catalog.instance(instance_id) is None:
+        raise InstanceNotFound(instance_id=instance_id)
 
 
 async def store_answer(runtime: Runtime, found: Standing, data: object, by: str | None, via: str) -> None:

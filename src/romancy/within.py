@@ -50,13 +50,6 @@ class PendingHandle(Generic[R_co]):
         return self._handle
 
 
-class NewHandle(WorkflowHandle[R_co]):
-    """The handle of an instance that may still be in the inbox. The verbs of the service look there themselves."""
-
-    async def view(self, model: Any = Any, /) -> Any:
-        return await self._runtime.engine.found(lambda: super(NewHandle, self).view(model))
-
-
 @dataclass(frozen=True)
 class Desk:
     """Makes the rows of the inbox from what callers ask for. Does no I/O, so that it can be used in any thread."""
@@ -98,7 +91,7 @@ class Desk:
     def row_of(self, start: Start, definition: WorkflowDefinition | None) -> tuple[dict[str, Any], PendingHandle[Any]]:
         """Return the row of a start that is prepared, and its handle."""
         result = definition.signature.result if definition else None
-        handle: NewHandle[Any] = NewHandle(self.service, self.runtime, start.id, result, created=True)
+        handle: WorkflowHandle[Any] = WorkflowHandle(self.service, self.runtime, start.id, result, created=True)
         return self._placed(start_row(start)), PendingHandle(handle)
 
     def _placed(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from romancy import App, InstanceNotFound, NotRetryable, WorkerOptions, WorkflowContext, wait_event, workflow
+from romancy import App, InstanceNotFound, InvalidInput, NotRetryable, WorkerOptions, WorkflowContext, wait_event, workflow
 from romancy.service import runtime_of
 from tests.engine.helpers import command
 from tests.engine.test_guests_at_work import caller
@@ -40,6 +41,10 @@ async def left(app: App, *ids: str) -> None:
             await app.within(connection).start_workflow(patient, instance_id=id)
 
 
+async def all_emitted(app: App, id: str) -> list[Any]:
+    return [emission.value async for emission in app.handle(id).emitted()]
+
+
 async def test_every_verb_finds_it(app: App) -> None:
     await left(app, "a")
     assert (await app.get_instance("a")).workflow == "patient"
@@ -54,6 +59,15 @@ async def test_every_verb_finds_it(app: App) -> None:
         await app.retry_workflow("e")
     await left(app, "f")
     assert (await app.fork_workflow("f")).created
+    await left(app, "g")
+    assert await app.handle("g").view() is None
+    await left(app, "h")
+    followed = asyncio.create_task(all_emitted(app, "h"))
+    await app.cancel_workflow("h")
+    assert await followed == []
+    await left(app, "i")
+    with pytest.raises(InvalidInput, match="no open question"):
+        await app.answer_question("i", "ann", True)
     for verb in (app.get_instance, app.get_history, app.cancel_workflow, app.resume_workflow, app.retry_workflow):
         with pytest.raises(InstanceNotFound):
             await verb("none")
