@@ -10,7 +10,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from romancy import App, InstanceNotFound, InvalidInput, NotRetryable, WorkerOptions, WorkflowContext, wait_event, workflow
+from romancy import (
+    App,
+    InstanceNotFound,
+    InvalidInput,
+    NotRetryable,
+    WorkerOptions,
+    WorkflowContext,
+    wait_event,
+    workflow,
+)
 from romancy.service import runtime_of
 from tests.engine.helpers import command
 from tests.engine.test_guests_at_work import caller

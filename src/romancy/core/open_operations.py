@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from romancy.core.model import BUSIEST_FIRST, Status
-from romancy.core.operations import ChildCall, EventWait, Groups, Operation
+from romancy.core.operations import ChildCall, EventWait, Groups, Operation, Sought
 from romancy.core.sequences import added
 
 NONE_OPENED: dict[str, Operation] = {}
@@ -75,6 +75,11 @@ class OpenOperations(dict[str, Operation]):
             if op.id in rows:
                 op.due = rows[op.id]
         return [op for op in rows if op not in self]
+
+    def outdated(self, rows: Mapping[str, Sought]) -> list[Operation]:
+        """Return the waits that are stored as other code asked for them, with another filter or model."""
+        waits = [(self.get(op), row) for op, row in rows.items()]
+        return [op for op, row in waits if isinstance(op, EventWait) and not op.is_sought_by(row)]
 
     def take_given_up(self) -> Sequence[Operation]:
         """Return what was given up since the last call, and is still open."""

@@ -136,10 +136,21 @@ class Followup:
         if resident.unlooked is not None:
             self._revival.look_for(resident, resident.unlooked)
             resident.unlooked = None
+        if resident.outdated:
+            self._renew_waits(resident)
         if resident.inbox or resident.asking is not None:
             self._inboxes.schedule(resident)
         elif resident.is_evictable:
             self._rest_or_stay(resident)
+
+    def _renew_waits(self, resident: Resident) -> None:
+        """Store waits as the code asks for them now. The rows that other code had stored have been deleted."""
+        ops = resident.instance.ops
+        outdated, resident.outdated = resident.outdated, ()
+        for op in outdated:
+            if ops.get(op.id) is op:
+                ops.note_opened(op)
+        self._inboxes.schedule(resident)
 
     def _start_children(self, step: Step) -> Sequence[Operation]:
         """Start the children of a step. Return the operations that come before them: the others begin after that."""

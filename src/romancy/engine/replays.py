@@ -121,7 +121,9 @@ class Replays:
             instance.replay([])  # no history yet, but it is stored what it waits for
             resident.begun = True
         if resident.begun:
-            resident.stale_waits = instance.reconcile(snapshot.waits, is_reopened=resident.retrial is not None)
+            stale = instance.reconcile(snapshot.waits, is_reopened=resident.retrial is not None)
+            resident.outdated = instance.ops.outdated(snapshot.sought)
+            resident.stale_waits = [*stale, *(op.id for op in resident.outdated)]
             resident.is_unsure = instance.ops.children > 0 and resident.retrial is None
             if instance.ops.activities:
                 resident.reopened = {op.id for op in instance.ops.values() if isinstance(op, ActivityCall)}

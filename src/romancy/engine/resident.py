@@ -9,7 +9,7 @@ from enum import Enum
 from romancy.core.history import Entry, Kind
 from romancy.core.instance import Instance
 from romancy.core.model import Event, Status
-from romancy.core.operations import Group
+from romancy.core.operations import Group, Operation
 from romancy.core.retrial import Retrial
 from romancy.storage.attempts import Attempt
 from romancy.storage.batch import BODY
@@ -222,6 +222,9 @@ class Resident:
     """Hooks were already told about its start."""
     stale_waits: Sequence[str] = ()
     """Stored waits that the code no longer has, after a compatible change. They are deleted with the next commit."""
+    outdated: Sequence[Operation] = ()
+    """Waits that are stored as other code asked for them. Their rows are among the stale ones; the next commit after
+    that stores them anew. (One commit can't do both.)"""
     attempts: dict[str, Attempt] = field(default_factory=lambda: {})
     fed: Sequence[str] = ()
     """Calls whose stored results were fed since the last commit. Their attempts are deleted with the next one."""

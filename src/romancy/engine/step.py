@@ -218,7 +218,7 @@ class Step(Draft):
                 commit.workflow = self.instance.definition.name  # otherwise nothing is to be learned
         if asked.closed or resident.stale_waits:
             closed = [op.id for op in asked.closed if op.has_row]
-            commit.closed = [*closed, *resident.stale_waits]
+            commit.closed = list(dict.fromkeys([*closed, *resident.stale_waits]))
             resident.stale_waits = ()
         if resident.attempts:
             self._drop_attempts(asked)
@@ -232,6 +232,10 @@ class Step(Draft):
             commit.emitted = drafts(self.instance.id, asked.emitted, self.now)
         commit.description, commit.publication = asked.description, asked.publication
         commit.status = self.instance.status
+        if resident.outdated and commit.status in WAITING:
+            commit.status = (
+                "running"  # until its waits are stored again: if the worker dies now, another one must do so
+            )
         if self.instance.offspring is not None:
             self._gather_children(asked)
         if self.instance.compensation is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from romancy.core.history import Entry
 from romancy.core.model import Status
-from romancy.core.operations import ActivityCall
+from romancy.core.operations import ActivityCall, Sought
 from romancy.storage.attempts import Attempt
 from romancy.storage.instances import InstanceRow
 
@@ -234,6 +234,8 @@ class Snapshot:
     headers: Mapping[str, str] | None = None
     problem: Exception | None = None
     """Why some of its values can't be opened."""
+    sought: dict[str, Sought] = field(default_factory=lambda: {})
+    """What its waits for events look for."""
 
     @property
     def unfed(self) -> Entry | None:

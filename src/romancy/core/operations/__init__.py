@@ -20,7 +20,7 @@ from romancy.core.operations.activity import ActivityCall, StepCall
 from romancy.core.operations.child import ChildCall, child_id
 from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups, model_for
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
-from romancy.core.operations.row import After, Since, WaitRow
+from romancy.core.operations.row import After, Since, Sought, WaitRow
 from romancy.core.operations.timer import Timer
 from romancy.core.operations.undo import Hold, Scope, Undo, UndoableCall, UndoCall, undo_name, undone_by
 
@@ -54,6 +54,8 @@ __all__ = [
     "OperationFuture",
     "Scope",
     "Since",
+    "Sought",
+    "Sought",
     "StepCall",
     "Timer",
     "Undo",

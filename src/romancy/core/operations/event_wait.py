@@ -12,7 +12,7 @@ from romancy.core.filters import NO_FILTER, Filter
 from romancy.core.history import Entry, Kind, Meaning, Payload, place_of, plain_data, received, unpack_event
 from romancy.core.model import Event, ReceivedEvent, Status, WaitKind, from_us
 from romancy.core.operations.operation import About, Answer, Operation, shortened
-from romancy.core.operations.row import Since, WaitRow
+from romancy.core.operations.row import Since, Sought, WaitRow
 from romancy.errors import NotStorable, WaitTimeout
 from romancy.hooks import EventReceivedInfo, WaitCompletedInfo, WaitInfo, WaitStartedInfo, WaitTimedOutInfo
 
@@ -57,6 +57,15 @@ class EventWait(Operation):
     def group(self) -> Group | None:
         """Waits of one group take each other's events, oldest first; None: this wait looks for its own events."""
         return (self.spec, self.model_key) if self.since_event is None else None
+
+    def is_sought_by(self, row: Sought) -> bool:
+        """Return whether a stored wait finds the events for this one. Other code may have stored it.
+
+        One with a beginning of its own is offered events by its id, so another model makes no difference to it.
+        """
+        has_beginning = self.since_event is not None
+        is_alike = row.spec == self.spec and row.has_beginning == has_beginning
+        return is_alike and (has_beginning or row.model == self.model_key)
 
     @property
     def input(self) -> bytes | None:

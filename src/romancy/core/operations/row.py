@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from romancy.core.filters import NO_FILTER, Filter
 
@@ -19,6 +19,15 @@ class After:
 
 Since = int | Literal["now"] | After | None
 """None: since the instance began; "now": since the wait is stored; an int: since that time (microseconds)."""
+
+
+class Sought(NamedTuple):
+    """What a stored wait looks for."""
+
+    spec: bytes
+    model: str
+    has_beginning: bool
+    """Whether it has a beginning of its own (`since=`)."""
 
 
 @dataclass(slots=True)

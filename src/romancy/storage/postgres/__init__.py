@@ -18,6 +18,7 @@ endings.py       the message that ends most of them
 connection.py    the pool, and recovery when the server goes away
 listener.py      LISTEN and NOTIFY
 migrations.py    brings a schema up to date
+numbers.py       makes up for the transaction numbers of another server
 statements.py    statements by name, with typed parameters
 errors.py        explains the server's errors
 driver.py        asyncpg, untyped
@@ -44,7 +45,7 @@ from romancy.storage.guests import Inbox
 from romancy.storage.instances import Admitted
 from romancy.storage.interests import Cut, rows_of
 from romancy.storage.opener import PLAIN, Opener
-from romancy.storage.postgres import inbox, migrations, vault
+from romancy.storage.postgres import inbox, migrations, numbers, vault
 from romancy.storage.postgres.batches import BatchWriter
 from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.emissions import PostgresEmissions
@@ -124,6 +125,7 @@ class PostgresStorage(Reads):
         await self._connections.open()
         try:
             await migrations.migrate(self._connections, self.schema, create=self._create, level=self._opener.level)
+            await numbers.catch_up(self._connections, self.schema)
             await self._connections.do_timed("tell_time")  # before anything asks for the time
             self._inbox = await inbox.inbox_or_error(self._connections, self._listener.inbox)
             await self._listener.open()

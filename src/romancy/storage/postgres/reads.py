@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from romancy.core.history import Entry
+from romancy.core.operations import Sought
 from romancy.storage.attempts import Attempt
 from romancy.storage.instances import InstanceRow
 from romancy.storage.postgres.connection import Connections
@@ -58,7 +59,13 @@ def _snapshot(id: str, of: dict[str, list[Any]]) -> Snapshot:
         [StoredRequest(row["n"], row["kind"], row["payload"], row["op"]) for row in of.get("request", ())],
         [row["event"] for row in of.get("delivery", ())],
         json.loads(of["headers"][0]["names"][0]) if "headers" in of else None,
+        sought={row["op"]: _sought(row) for row in of.get("wait", ()) if row["input"]},
     )
+
+
+def _sought(row: Any) -> Sought:
+    [model], [has_beginning] = row["names"], row["numbers"]
+    return Sought(row["input"], model, bool(has_beginning))
 
 
 def to_row(

@@ -14,6 +14,7 @@ from functools import partial
 from romancy.core.history import Entry, unpack_event
 from romancy.core.inputs import EVENT
 from romancy.core.model import Event
+from romancy.core.operations import Sought
 from romancy.errors import CodecError
 from romancy.storage.attempts import Attempt
 from romancy.storage.batch import (
@@ -109,9 +110,15 @@ class Reader:
                 history=self.entries(snapshot.history, row.id),
                 attempts=[self._attempt(attempt, name(row.id)) for attempt in snapshot.attempts],
                 requests=[self.request(request) for request in snapshot.requests],
+                sought=self._sought(snapshot.sought, name(row.id)),
             )
         except CodecError as error:
             return replace(snapshot, attempts=list(map(self._shown_attempt, snapshot.attempts)), problem=error)
+
+    def _sought(self, sought: Mapping[str, Sought], id: str) -> dict[str, Sought]:
+        """Open what waits look for. What can't be opened is left as the code asks for it."""
+        opened = ((op, wait, self._safely(wait.spec, f"waits/{id}")) for op, wait in sought.items())
+        return {op: wait._replace(spec=spec) for op, wait, spec in opened if not isinstance(spec, Unopened)}
 
     def _shown_attempt(self, attempt: Attempt) -> Attempt:
         shown = clone(attempt)

@@ -73,6 +73,11 @@ SELECT datname AS name, oid::bigint AS oid, pg_postmaster_start_time() AS since 
 WHERE datname = current_database()
 -- name: tell_time
 SELECT {time} AS now
+-- How many transaction numbers this server is behind those that are stored; at most 0, unless they are another server's.
+-- name: missing_numbers
+SELECT greatest((SELECT e.xid::text::bigint + 1 FROM romancy.events e ORDER BY e.seq DESC LIMIT 1),
+  (SELECT pg_snapshot_xmax(i.born)::text::bigint FROM romancy.instances i ORDER BY i.created_at DESC, i.id DESC LIMIT 1),
+  (SELECT max(s.xid::text::bigint) + 1 FROM romancy.sinks s), 0) - pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 
 -- Only reads, so that a sweep that finds nothing writes nothing. ORDER BY makes it use the index, even if the planner
 -- expects many matching rows.
@@ -300,8 +305,8 @@ SELECT 'entry' AS part, instance, n, kind, op, at, input, payload, event, NULL::
   FROM (SELECT h.* FROM romancy.instances i CROSS JOIN LATERAL
     (SELECT * FROM romancy.history h WHERE h.instance = i.id AND h.n > i.base OFFSET 0) h
     WHERE i.id = ANY(:ids::text[]) AND {length} <= :most::bigint) h
-UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, NULL, NULL, NULL, due_at, NULL, NULL, NULL
-  FROM romancy.waits WHERE instance = ANY(:ids)
+UNION ALL SELECT 'wait', instance, NULL, NULL, op, NULL, spec, NULL, NULL, due_at, NULL, ARRAY[model],
+  ARRAY[(born IS NOT NULL OR since IS NOT NULL)::integer] FROM romancy.waits WHERE instance = ANY(:ids)
 UNION ALL SELECT 'attempt', instance, n, NULL, op, first_at, NULL, progress, NULL, next_due, error, ARRAY[culprit],
   ARRAY[crashes, started::integer, suspected_at, tried, tried_alone, alone, run, is_alone::integer]
   FROM romancy.attempts WHERE instance = ANY(:ids)

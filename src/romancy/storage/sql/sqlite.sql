@@ -540,7 +540,7 @@ FROM {each_to_load} romancy.instances i ON i.id = x.value
 SELECT h.instance, h.n, h.kind, h.op, h.at, h.input, h.payload, h.event
 FROM {each_to_load} romancy.instances i ON i.id = x.value CROSS JOIN romancy.history h ON h.instance = i.id AND h.n > i.base
 -- name: waits_to_load
-SELECT w.instance, w.op, w.due_at FROM {each_to_load} romancy.waits w ON w.instance = x.value
+SELECT w.instance, w.op, w.due_at, w.spec, w.model, w.since IS NOT NULL FROM {each_to_load} romancy.waits w ON w.instance = x.value
 -- name: attempts_to_load
 SELECT a.instance, a.op, a.n, a.first_at, a.next_due, a.error, a.progress, a.crashes, a.started, a.culprit,
   a.suspected_at, a.tried, a.tried_alone, a.alone, a.run, a.is_alone

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from romancy.core.history import Entry
+from romancy.core.operations import Sought
 from romancy.storage.records import Snapshot, StoredRequest
 from romancy.storage.rows import to_attempt, to_instance
 from romancy.storage.sqlite.statements import SQL
@@ -53,8 +54,10 @@ def _fill(c: sqlite3.Connection, snapshots: dict[str, Snapshot]) -> None:
 
     for id, *entry in rows("entries_to_load"):
         snapshots[id].history.append(Entry(*entry))
-    for id, op, due in rows("waits_to_load"):
+    for id, op, due, spec, model, has_beginning in rows("waits_to_load"):
         snapshots[id].waits[op] = due
+        if spec:
+            snapshots[id].sought[op] = Sought(spec, model, bool(has_beginning))
     for id, *attempt in rows("attempts_to_load"):
         snapshots[id].attempts.append(to_attempt(tuple(attempt)))
     for id, *request in rows("requests_to_load"):

@@ -20,6 +20,7 @@ from romancy.storage.postgres.connection import Connections
 from romancy.storage.postgres.driver import FAILED, asyncpg
 from romancy.storage.postgres.errors import words
 from romancy.storage.postgres.migrations import SHUT_OUT, bring_up_to_date
+from romancy.storage.postgres.numbers import ADVANCE
 from romancy.storage.postgres.statements import Statements
 from romancy.storage.sqlite.errors import explain
 from romancy.storage.tools.copy.order import Order
@@ -32,8 +33,6 @@ __all__ = ["Told", "copy", "own_tables"]
 Told = Callable[[str, int, int], None]
 """Called with the progress: the table, its rows copied so far, and its total rows."""
 _EVERY = 1000
-_ADVANCE = "DO $$ BEGIN FOR n IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-"""Uses up transaction numbers, so that there are enough below that of the copy."""
 
 
 async def copy(
@@ -70,7 +69,7 @@ def _explained(connections: Connections, error: Exception) -> StorageError:
 async def _copy(source: sqlite3.Connection, target: Any, schema: str, told: Told, now: int) -> dict[str, int]:
     places = cuts(source)
     if places:
-        await target.execute(_ADVANCE.format(len(places)))
+        await target.execute(ADVANCE.format(len(places)))  # so that there are enough below that of the copy
     async with target.transaction():
         await _make_room(target, schema)
         last = int(await target.fetchval("SELECT pg_current_xact_id()::text"))
