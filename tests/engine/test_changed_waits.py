@@ -52,7 +52,7 @@ CHANGES = [
 
 
 async def waits(app: App) -> None:
-    while await app.handle("i").status() != "waiting_for_event":
+    while await app.handle("i").status() != "waiting_for_event":  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

@@ -39,9 +39,7 @@ async def test_open_instances_take_events_that_come_after_it(place: Place, caplo
         await app.start_workflow(two_steps, instance_id="a")
         await app.start_workflow(sleeper, instance_id="newest")
         await app.send_event("go", "test", 1, to="a")
-        while (
-            await app.handle("a").status() != "waiting_for_event" or not (await app.list_events()).items[0].received_by
-        ):
+        while [entry.kind for entry in await app.get_history("a")] != ["started", "event_received"]:  # noqa: ASYNC110
             await asyncio.sleep(0)
     await (await place.raw()).execute(AHEAD.format(3000))
     async with App(at, worker=False) as app:

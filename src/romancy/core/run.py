@@ -74,6 +74,12 @@ class Run:
             )
         return f"{given}{self._suffix}" if count == 1 else f"{given}:{count}{self._suffix}"
 
+    def has_given(self, op: str) -> bool:
+        """Return whether the code has asked for an operation with this id so far."""
+        id = op.removesuffix(self._suffix)
+        name, _, count = id.rpartition(":")
+        return id in self._counts or (count.isdigit() and int(count) <= self._counts.get(name, 0))
+
     @property
     def origin(self) -> str | None:
         """Of a fork: the id of the instance it was copied from."""

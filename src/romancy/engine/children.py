@@ -8,7 +8,8 @@ After a parent was read, the database is asked which of its children exist: thos
 do not. If one exists under another id, because changed code chooses another one, the parent is blocked. Otherwise a
 second child would be started. It is also blocked if a child was started by another operation, because changed code
 starts another workflow under its id: its end would be told to an operation that is not there. A child of a former run
-does not count: to start it again is refused. After a retry, a few children are just started again, which finds them.
+does not count, nor does one that the same code started by another call: to start it again is refused. After a retry, a
+few children are just started again, which finds them.
 
 Children that were started before their parent sent or showed something in the same step are stored with it, so that
 they get the events to which it leads. Then they are started like the others, which finds them. If they may be older,
@@ -42,7 +43,7 @@ from romancy.engine.exits import Exits
 from romancy.engine.inbox import Inboxes
 from romancy.engine.mail import child_start
 from romancy.engine.outage import Outage
-from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, ChildFound, Resident
+from romancy.engine.resident import IDLE, MANY_CHILDREN, STARTING, Answered, ChildEnded, ChildFound, Resident
 from romancy.engine.revival import Revival
 from romancy.engine.step import Step
 from romancy.errors import NonDeterminismError
@@ -61,6 +62,8 @@ class _Found:
     """What the database knows of the children that an instance asks for."""
 
     missing: Sequence[ChildCall]
+    sound: Sequence[ChildCall]
+    """Missing children that were not started under another id. They can be stored even if there is an error."""
     there: Sequence[ChildFound]
     error: NonDeterminismError | None
 
@@ -120,7 +123,8 @@ class Children:
     def _looked(self, step: Step, store: Callable[[], None], found: _Found) -> None:
         if not step.resident.is_gone:
             # The step is stored in any case, for it may have been fed results. The parent is blocked after that.
-            self._store(step, found.missing if found.error is None else (), store)
+            # So are its other children: the events that the step sends are for them, and are not sent again.
+            self._store(step, found.sound, store)
 
     def _store(self, step: Step, calls: Sequence[ChildCall], store: Callable[[], None]) -> None:
         first = {
@@ -172,15 +176,19 @@ class Children:
             known |= await self._ask(what, partial(self._storage.children, instance.id, [call.child for call in asked]))
             if instance.dropped is None:
                 known = {id: kid for id, kid in known.items() if kid.op is not None and instance.run.owns(kid.op)}
-            missing += [call for call in asked if call.child not in known]
-            there += [call for call in asked if call.child in known]
-        error = None if instance.dropped is not None else _changed_operation(instance, there, known)
-        if missing and error is None and instance.dropped is None:
-            stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
-            error = _changed_id(instance, missing, stored)
+            found = {call.id for call in asked if call.child in known and not _is_taken(instance, call, known)}
+            missing += [call for call in asked if call.id not in found]
+            there += [call for call in asked if call.id in found]
+        error, sound = None, missing
+        if instance.dropped is None:
+            error = _changed_operation(instance, there, known)
+            if missing:
+                stored = await self._ask(what, partial(self._storage.catalog.started_children, instance.id))
+                sound = [call for call in missing if stored.get(call.id, call.child) == call.child]
+                error = error or _changed_id(instance, missing, stored)
         if not (may_be_old := _may_have_old(parent)):
             there = [call for call in there if known[call.child].has_ended]
-        return _Found(missing, [ChildFound(call.id, may_be_old) for call in there], error)
+        return _Found(missing, sound, [ChildFound(call.id, may_be_old) for call in there], error)
 
     async def _ask(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
         pause = 0.1
@@ -204,9 +212,11 @@ class Children:
         if found.error is not None:
             self._exits.block(parent, found.error)
             return
+        ended = {input.op for input in parent.inbox if isinstance(input, ChildEnded)}
+        missing = [call for call in found.missing if call.id not in ended]  # others were removed since they ended
         parent.inbox += found.there
-        if found.missing:
-            self.start(parent, found.missing)
+        if missing:
+            self.start(parent, missing)
         else:
             self._all_started(parent)
 
@@ -282,6 +292,15 @@ class Children:
 def _may_have_old(parent: Resident) -> bool:
     """Return whether children that are found can be from before a retry. Those of one that waits were all started."""
     return parent.instance.dropped is not None and parent.status not in WAITING
+
+
+def _is_taken(instance: Instance, call: ChildCall, known: Mapping[str, KnownChild]) -> bool:
+    """Return whether the same code started the child by another call. Then to start it again is refused.
+
+    After a retry, whoever started it: its end is not told to this call.
+    """
+    op = known[call.child].op
+    return op != call.id and (instance.dropped is not None or instance.run.has_given(op or ""))
 
 
 def _changed_id(

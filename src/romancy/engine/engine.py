@@ -303,9 +303,10 @@ class Engine:
         try:
             async with asyncio.timeout(max(self._grace, 1.0)):
                 self.revival.stop()
-                await self.emissions.drained()
-                while not (self._children.is_idle and self.committer.is_idle and self.inboxes.is_idle):
+                parts = (self._children, self.emissions, self.committer, self.inboxes)
+                while not all(part.is_idle for part in parts):
                     await self._children.found()
+                    await self.emissions.drained()  # a step that emits is submitted once its numbers are read
                     await self.committer.drained()
                     await asyncio.sleep(0)  # ready instances are fed in the next turn of the loop
         except TimeoutError:

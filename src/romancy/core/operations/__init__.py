@@ -55,7 +55,6 @@ __all__ = [
     "Scope",
     "Since",
     "Sought",
-    "Sought",
     "StepCall",
     "Timer",
     "Undo",
