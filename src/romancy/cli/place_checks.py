@@ -106,6 +106,10 @@ async def check_server(url: str, shown: str, schema: str | None, *, has_codec: b
         advice = "LISTEN can't go through a transaction pooler: give workers Database(..., notify_url=DIRECT-URL)"
         found.append(warning("notices", "the connection goes through a pooler", advice))
     found.append(_clock(state.clock_offset))
+    if state.missing_numbers:
+        says = f"the data comes from another server, whose transaction numbers were {state.missing_numbers:,} ahead"
+        advice = "a worker makes up for that when it starts; `romancy doctor` checks the rest after that"
+        found.append(problem("order", f"{says}: open instances would not take new events", advice))
     if not state.version:
         says, run = f"schema {schema or DEFAULT_SCHEMA!r} holds no Romancy tables", _migrate(shown, schema)
         return Place([*found, problem("schema", says, f"`{run}` creates them")], can_open=False)

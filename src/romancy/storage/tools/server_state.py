@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from romancy.core.clock import Clock, SystemClock
 from romancy.core.model import SECOND
-from romancy.storage.postgres import migrations
+from romancy.storage.postgres import migrations, numbers
 from romancy.storage.postgres.connection import MAX_CONNECTIONS, Connections
 from romancy.storage.postgres.driver import FAILED
 from romancy.storage.postgres.statements import Statements
@@ -57,6 +57,8 @@ class ServerState:
     limits: Sequence[Limit]
     clock_offset: float
     """Seconds by which the server's clock is at least ahead of this machine's; negative if it is behind."""
+    missing_numbers: int
+    """How many transaction numbers the server is behind those that are stored; 0 unless they are another server's."""
 
 
 async def read_server(url: str, schema: str | None, clock: Clock | None = None) -> ServerState:
@@ -78,14 +80,17 @@ async def _read(connection: Any, connections: Connections, schema: str, version:
     reader = f"SELECT min_reader FROM {quoted(schema)}.schema_info"
     limits = await connection.fetch(_LIMITS)
     found = connection.get_server_version()
+    lacking = [(row[0], row[1]) for row in await connection.fetch(_LACKING, schema)]
+    can_ask = version >= migrations.LIBRARY_VERSION and not lacking
     return ServerState(
         f"{found.major}.{found.micro}",  # since version 10, the driver reads 18.4 as 18.0.4
         version,
         await connection.fetchval(reader) if version else 0,
         connections.is_direct,
-        [(row[0], row[1]) for row in await connection.fetch(_LACKING, schema)],
+        lacking,
         [Limit(*row) for row in limits],
         await _offset(connection, clock),
+        max(await numbers.missing(connections), 0) if can_ask else 0,
     )
 
 
