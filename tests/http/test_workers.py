@@ -25,6 +25,7 @@ from romancy import (
     WorkflowContext,
     activity,
     sync,
+    wait_event,
     workflow,
 )
 from romancy.cli.group import main
@@ -95,6 +96,29 @@ async def test_nothing_waits() -> None:
             200, {"instance_id": "e", "status": "running", "begins": False},
         )  # fmt: skip
         assert not await client.retry_now("e")
+
+
+@workflow
+async def waiting(ctx: WorkflowContext) -> None:
+    await wait_event(ctx, "go")
+
+
+async def test_a_server_tells_that_no_worker_is_alive(tmp_path: Path) -> None:
+    db = f"{tmp_path}/shop.db"
+    async with App(db, workflows=[waiting]) as app:
+        await app.start_workflow(waiting, instance_id="a")
+        while await app.handle("a").status() != "waiting_for_event":  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    async with App(db, worker=False, http=HTTPOptions(open=True)) as app:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as raw:
+            await app.send_event("go", "test")
+            lines = (await raw.get("/metrics")).text.splitlines()
+            assert {"romancy_workers_alive 0.0", "romancy_deliveries_waiting 1.0"} < set(lines)
+            assert "romancy_instances_blocked 0.0" in lines
+            async with App(db, workflows=[waiting]) as worker:
+                assert await worker.handle("a").result(timeout=20) is None
+                lines = (await raw.get("/metrics")).text.splitlines()
+                assert {"romancy_workers_alive 1.0", "romancy_deliveries_waiting 0.0"} < set(lines)
 
 
 def test_on_the_command_line_and_blocking(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from romancy.http.responses import Response
 from romancy.http.routes import Request, Route
 from romancy.http.traffic import Traffic
 from romancy.records import QueueRecord
-from romancy.storage.desk import LATE
+from romancy.storage.desk import LATE, MOST_WORKERS
+from romancy.storage.protocol import Storage
 from romancy.storage.sinks import SinkCounts
 
 PATIENCE = 2.0
@@ -42,9 +43,9 @@ class _Counts(NamedTuple):
     """How much is in the inbox, and how much was refused."""
     queues: Sequence[QueueRecord] = ()
     """Those that this process has in its code, and those that have instances."""
-    retrying: int | None = None
-    overdue: int | None = None
     sinks: Sequence[SinkCounts] = ()
+    attention: Sequence[tuple[str, str, int]] = ()
+    """Gauges of what may need a person: name, description, value."""
 
 
 async def _counts(request: Request) -> _Counts:
@@ -54,14 +55,29 @@ async def _counts(request: Request) -> _Counts:
         async with asyncio.timeout(PATIENCE):
             inbox = await request.runtime.engine.storage.catalog.inbox_counts(MOST_IN_INBOX)
             queues = await request.app.list_queues()
-            desk, now = request.runtime.engine.storage.desk, request.runtime.clock.now()
-            retrying = (await desk.retrying_tally(now)).n
-            overdue = (await desk.overdue_tally(now, now - LATE)).n
             shown = [queue for queue in queues if queue.name in known or queue.running or queue.waiting]
-            sinks = await request.runtime.engine.storage.sinks.all()
-            return _Counts(inbox, shown, retrying, overdue, sinks)
+            storage = request.runtime.engine.storage
+            attention = await _attention(storage, request.runtime.clock.now())
+            return _Counts(inbox, shown, await storage.sinks.all(), attention)
     except (StorageError, TimeoutError):
         return _Counts()
+
+
+async def _attention(storage: Storage, now: int) -> list[tuple[str, str, int]]:
+    """Count what may need a person."""
+    desk, tallies = storage.desk, await storage.desk.tallies(now, now - LATE)
+    workers = len(await storage.catalog.live_workers(now, MOST_WORKERS))
+    text = "Workers whose lease has not ended. Without any, nothing runs."
+    retrying = "Instances with an activity that failed and is tried again, up to 10,000."
+    overdue = "Timers, timeouts and retries that are more than ten seconds late, up to 10,000."
+    mail = "Events that instances have yet to look at, up to 10,000."
+    return [
+        ("workers_alive", text, workers),
+        ("instances_blocked", "Instances that are blocked, up to 10,000.", tallies.blocked.n),
+        ("instances_retrying", retrying, tallies.retrying.n),
+        ("instances_overdue", overdue, tallies.overdue.n),
+        ("deliveries_waiting", mail, await desk.count_deliveries()),
+    ]
 
 
 class Families(Collector):
@@ -70,7 +86,7 @@ class Families(Collector):
     def __init__(self, engine: Engine, traffic: Traffic, counts: _Counts | None = None) -> None:
         """Without `counts`, what has to be read from the database is left out."""
         self._engine, self._metrics, self._traffic = engine, engine.metrics, traffic
-        self._inbox, self._queues, self._retrying, self._overdue, self._stored_sinks = counts or _Counts()
+        self._inbox, self._queues, self._stored_sinks, self._needs = counts or _Counts()
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -161,12 +177,8 @@ class Families(Collector):
             yield _gauge("inbox_refused", "Starts and events in the inbox that were refused.", refused)
 
     def _attention(self) -> Iterator[Metric]:
-        if self._retrying is not None:
-            text = "Instances with an activity that failed and is tried again, up to 10,000."
-            yield _gauge("instances_retrying", text, self._retrying)
-        if self._overdue is not None:
-            text = "Timers, timeouts and retries that are more than ten seconds late, up to 10,000."
-            yield _gauge("instances_overdue", text, self._overdue)
+        for name, text, value in self._needs:
+            yield _gauge(name, text, value)
 
     def _emissions(self) -> Iterator[Metric]:
         m = self._metrics

@@ -226,6 +226,11 @@ class DeskRows:
         first = await self.overdue(now, late, 1) if n else []
         return Tally(n, waits >= CAP or read >= FEW, first[0].due if first else None)
 
+    async def count_deliveries(self) -> int:
+        """Count events that instances have yet to look at."""
+        [(n,)] = await self._look("count_deliveries", cap=CAP)
+        return n
+
     async def retrying(self, now: int, limit: int, after: Place = BEGINNING) -> list[RetryRow]:
         """Return activities that are tried again, by the time of their next attempt."""
         return await self._list("retrying", RetryRow, limit, after, now=now)

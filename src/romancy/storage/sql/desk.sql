@@ -63,6 +63,8 @@ EXISTS (SELECT 1 FROM romancy.workers w WHERE w.id = (SELECT i.owner FROM romanc
   AND w.until >= :now::bigint)
 -- name: oldest_queued
 SELECT created_at FROM romancy.instances i {by_status} WHERE i.status = 8 ORDER BY i.created_at LIMIT 1
+-- name: count_deliveries
+SELECT count(*) FROM (SELECT 1 FROM romancy.deliveries d LIMIT :cap::integer) x
 -- Looking up the status of thousands of instances takes long. Few are blocked, so that these are looked up instead.
 -- part: some_blocked
 (SELECT i.id FROM romancy.instances i {by_status} WHERE i.status >= 9 AND i.status <= 9 ORDER BY i.status, i.created_at
