@@ -203,7 +203,15 @@ class StoredWait:
 
 
 UNREAD = "unread"
-"""In the description of a wait whose filter can't be opened: the key that is needed."""
+"""In the description of a wait whose filter can't be opened: the key, or else the codec, that is needed."""
+
+
+def unread_words(label: str) -> str:
+    """Say why the filter of a wait is not known, and what to do."""
+    return (
+        f"it can't be compared: its filter is sealed with {label!r} (the name of a key, or of a codec), which this "
+        "process lacks; give the app its codec, App(codec=...), or set ROMANCY_CODEC"
+    )
 
 
 @dataclass(slots=True, frozen=True)
