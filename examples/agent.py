@@ -60,7 +60,7 @@ WORKFLOWS = [support]
 
 
 async def main() -> None:
-    keys = ["in production: from the environment, and secret"]
+    keys = ["change-me-32-characters-or-more-from-the-environment"]
     async with App(":memory:", workflows=WORKFLOWS, signing_keys=keys) as app:
         handle = await app.start_workflow(support, "My orders A-1 and A-2 arrived broken")
         while not (questions := (await app.list_questions()).items):  # noqa: ASYNC110 - asked in a moment

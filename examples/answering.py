@@ -49,7 +49,7 @@ WORKFLOWS = [refund]
 
 
 async def main() -> None:
-    keys = ["in production: from the environment, and secret"]
+    keys = ["change-me-32-characters-or-more-from-the-environment"]
     async with App(":memory:", workflows=WORKFLOWS, signing_keys=keys) as app:
         handle = await app.start_workflow(refund, "ORD-1", instance_id="refund-1")
         while not (questions := (await app.list_questions()).items):  # noqa: ASYNC110 - asked in a moment

@@ -55,7 +55,7 @@ WORKFLOWS = [refund]
 
 
 async def main() -> None:
-    keys = ["in production: from the environment, and secret"]
+    keys = ["change-me-32-characters-or-more-from-the-environment"]
     app = App(":memory:", workflows=WORKFLOWS, public_url="https://shop.example", signing_keys=keys)
     async with app, httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as browser:
         handle = await app.start_workflow(refund, "ORD-1", patience=0.1)

@@ -65,7 +65,7 @@ WORKFLOWS = [article]
 
 
 async def main() -> None:
-    keys = ["in production: from the environment, and secret"]
+    keys = ["change-me-32-characters-or-more-from-the-environment"]
     async with App(":memory:", workflows=WORKFLOWS, signing_keys=keys) as app:
         handle = await app.start_workflow(article, "bees")
         while not (await app.list_questions()).items:  # noqa: ASYNC110 - asked in a moment

@@ -28,7 +28,7 @@ from romancy.storage.catalog import Shown, ShownEvent
 from romancy.storage.inbox_items import InboxRow
 from romancy.storage.instances import InstanceRow
 from romancy.storage.interests import Held
-from romancy.storage.records import UNREAD, StoredWait, to_builds
+from romancy.storage.records import UNREAD, StoredWait, build_names, unread_words
 from romancy.storage.schedules import ScheduleRow
 
 T = TypeVar("T")
@@ -335,7 +335,7 @@ def to_instance(
         version=version,
         attributes={} if shown is None else to_attributes(shown.attributes),
         view=None if shown is None else showable(shown.view),
-        builds=tuple(to_builds(row.builds)) if row.status == "blocked" else (),
+        builds=tuple(build_names(row.builds)) if row.status == "blocked" else (),
         forked_from=run.origin,
         schedule=row.schedule,
         queue=row.queue,
@@ -428,7 +428,7 @@ def to_wait(row: StoredWait) -> Wait:
     except (ValueError, KeyError, TypeError) as error:
         spec, narrow, damage = {}, None, f"its stored description is damaged: {error}"
     if UNREAD in spec:
-        damage = f"it can't be compared: its filter is sealed ({spec[UNREAD]}), and this process can't open it"
+        damage = unread_words(spec[UNREAD])
     where = {".".join(map(str, path)): redacted_at(path, value) for path, value in narrow.where} if narrow else {}
     return Wait(
         instance_id=row.instance,

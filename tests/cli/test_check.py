@@ -261,6 +261,39 @@ def test_other_functions_are_free(decoration: str) -> None:
     assert find_problems(f"{decoration}\nasync def f(ctx):\n    open('x')\n", "f.py") == []
 
 
+@pytest.mark.parametrize(
+    "decoration",
+    [
+        "@charge.compensate",
+        "@charge.compensate()",
+        "@charge.options(timeout=5).compensate",
+        "from shop import reserve\n@reserve.compensate",
+        "from shop import *\n@reserve.compensate",
+        "import shop\n@shop.reserve.compensate",
+        "import shop\n@shop.reserve.compensate\n@shop.logged",
+    ],
+)
+def test_an_undo_is_an_activity(decoration: str) -> None:
+    source = f"import time\ndef wait():\n    time.sleep(1)\n{decoration}\ndef release(ctx, room):\n    wait()\n"
+    assert inside(source, "compensate(ctx, release, '12A')\nawait release(ctx, order)\nundo = release") == []
+    missing_await, without_ctx, unrecorded = inside(source, "release(ctx, '12A')\nawait release()\nrelease.fn(ctx)")
+    assert missing_await.code == "await"
+    assert (without_ctx.code, unrecorded.code) == ("context", "context")
+
+
+@pytest.mark.parametrize(
+    ("imports", "undo"),
+    [
+        ("from shop import release", "release"),
+        ("from shop import *", "release"),
+        ("import shop", "shop.release"),
+        ("from . import time", "time.sleep"),
+    ],
+)
+def test_an_undo_of_another_module_is_free(imports: str, undo: str) -> None:
+    assert inside(imports, f"compensate(ctx, {undo}, '12A')\nawait {undo}(ctx, order)") == []
+
+
 def test_workflows_inside_functions_are_found() -> None:
     source = "from romancy import workflow\ndef make():\n    import time\n    @workflow\n    async def f(ctx):\n"
     source += "        time.time()\n"

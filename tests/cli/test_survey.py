@@ -124,6 +124,40 @@ def test_it_says_who_takes_the_old_way(romancy, store: Path) -> None:
     assert "no running instance takes the old way of 'fraud-check'; you can delete the question" in text
 
 
+def test_code_from_before_a_change_says_nothing_about_its_question(romancy, store: Path) -> None:
+    asks_only = OLD.replace("    # here\n", '    ctx.patched("fraud-check")\n')
+    write(store, asks_only)
+    asyncio.run(_one_more("pay", "new"))
+    write(store, OLD)
+    assert romancy("replay", "--all", "-m", "store:app").stdout == "ok: the code follows 5 replayed histories\n"
+    write(store, asks_only)
+    text = romancy("replay", "--all", "-m", "store:app").stdout
+    assert "3 running instances still take the old way of 'fraud-check'" in text
+    write(store, OLD.replace("    # here\n", NEW_WAY))
+    asyncio.run(_one_more("pay", "newer"))
+    write(store, OLD)
+    text = romancy("replay", "--all", "-m", "store:app", code=1).stdout
+    assert text.startswith("the code no longer follows 1 of 6 replayed histories\n")
+    assert "fraud-check'" not in text
+
+
+def test_no_question_can_go_while_the_code_leaves_a_history(romancy, folder: Path) -> None:
+    """It may ask the question beyond the point where it leaves the history."""
+    asks = OLD.replace("    await charge(ctx, order)\n", '    await charge(ctx, order)\n    ctx.patched("early")\n')
+    write(folder, asks)
+    asyncio.run(_one_more("pay", "new"))
+    asyncio.run(_one_more("pay", "odd"))
+    gone = "no running instance takes the old way of 'early'"
+    assert gone in romancy("replay", "--all", "-m", "store:app").stdout
+    write(
+        folder,
+        asks.replace("    await charge", '    if order == "odd":\n        await sleep(ctx, 1)\n    await charge'),
+    )
+    text = romancy("replay", "--all", "-m", "store:app", code=1).stdout
+    assert "the code no longer follows 1 of 2 replayed histories" in text
+    assert gone not in text
+
+
 async def _one_more(name: str, id: str) -> None:
     module: Any = load("store")
     async with testing.environment(workflows=[module], database="store.db") as env:

@@ -71,6 +71,23 @@ def test_every_link_leads_to_a_page_or_a_picture() -> None:
     assert lost == []
 
 
+def test_no_text_in_brackets_comes_before_a_link() -> None:
+    """`[ ] [retention](page.md)` is one link on the site, which reads it as `[ ][retention]`: a name elsewhere."""
+    found = [
+        f"{path}: {line}"
+        for path, markdown in docs_pages.pages().items()
+        if not path.startswith(("examples/", "deploy/"))
+        for line in re.sub(r"^(```+).*?^\1$|`[^`\n]*`", "", markdown, flags=re.DOTALL | re.MULTILINE).splitlines()
+        if "] [" in line
+    ]
+    assert found == []
+
+
+def test_check_lists_have_boxes() -> None:
+    assert any("- [ ] " in markdown for markdown in docs_pages.pages().values())
+    assert any("pymdownx.tasklist" in extension for extension in CONFIG["markdown_extensions"])
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_the_reference_has_every_public_name(module: str) -> None:
     assert public_names(module) - set(SHOWN) == set()

@@ -135,6 +135,32 @@ def test_answers(live: Live) -> None:
         assert acts(alice, "r") == [("start", "alice"), ("answer", "alice")]
 
 
+def test_an_operator_in_place_of_a_person(live: Live) -> None:
+    with by(live, ALICE) as alice, by(live, "nobody") as nobody:
+        for id, http, more, recorded in [
+            ("r1", alice, {}, "alice, for ann"),
+            ("r2", nobody, {}, "an operator, for ann"),
+            ("r3", alice, {"by": "ann, by chat"}, "ann, by chat"),
+        ]:
+            start(alice, id, "refund")
+            eventually(lambda: bool(alice.get("/api/questions").json()["items"]), 20)
+            body = {"person": "ann", "data": {"approved": True}, "as_operator": True, **more}
+            assert http.post(f"/api/instances/{id}/answer", json=body).status_code == 200
+            assert alice.get(f"/api/instances/{id}/result", params={"timeout": 20}).json()["output"] == recorded
+
+
+def test_the_command_answers_by_the_name_of_its_token(live: Live) -> None:
+    with by(live, ALICE) as alice:
+        for id, more, recorded in [("r1", [], "bob, for ann"), ("r2", ["--by", "ann, by phone"], "ann, by phone")]:
+            start(alice, id, "refund")
+            eventually(lambda: bool(alice.get("/api/questions").json()["items"]), 20)
+            words = ["answer", id, "ann", '{"approved": true}', *more, "--url", live.url]
+            done = CliRunner().invoke(main, words, env={"ROMANCY_TOKEN": BOB})
+            assert done.exit_code == 0, done.output
+            assert alice.get(f"/api/instances/{id}/result", params={"timeout": 20}).json()["output"] == recorded
+            assert acts(alice, id) == [("start", "alice"), ("answer", "bob")]
+
+
 def test_an_operator_who_is_logged_in(live: Live) -> None:
     with by(live, ALICE) as alice, httpx2.Client(base_url=live.url, timeout=30) as browser:
         start(alice, "r", "refund")

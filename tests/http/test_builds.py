@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from romancy import App, Client, HTTPOptions, WorkerOptions, WorkflowBlocked, WorkflowContext, wait_event, workflow
 from romancy.cli.group import main
+from romancy.codecs import Encrypted
 from romancy.errors import NonDeterminismError
 
 
@@ -19,10 +20,18 @@ async def wf(ctx: WorkflowContext) -> None:
     await wait_event(ctx, "go")
 
 
-async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("codec", "name", "on_page"),
+    [
+        (None, "<v7>", "&lt;v7&gt;"),
+        (Encrypted({"k2": b"2" * 32}), "<v7> (codec key k2)", "&lt;v7&gt; (codec key k2)"),
+    ],
+    ids=["plain", "sealed"],
+)
+async def test_the_interfaces_name_the_builds(tmp_path: Path, codec: Encrypted | None, name: str, on_page: str) -> None:
     database = str(tmp_path / "romancy.db")
     worker = WorkerOptions(build="<v7>")
-    async with App(database, workflows=[wf], worker=worker, http=HTTPOptions(open=True)) as app:
+    async with App(database, workflows=[wf], worker=worker, http=HTTPOptions(open=True), codec=codec) as app:
         await app.start_workflow(wf.options(instance_id="x"))
         while (await app.get_instance("x")).status == "running":  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
@@ -33,20 +42,20 @@ async def test_the_interfaces_name_the_builds(tmp_path: Path) -> None:
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             page = (await client.get("/viewer/instances/x")).text
-            assert "Could not be followed by build <bdi>&lt;v7&gt;</bdi>. A worker of another build tries it" in page
-            assert (await client.get("/api/instances/x")).json()["builds"] == ["<v7>"]
+            assert f"Could not be followed by build <bdi>{on_page}</bdi>. A worker of another build tries it" in page
+            assert (await client.get("/api/instances/x")).json()["builds"] == [name]
         async with Client("http://localhost", transport=transport) as remote:
             assert await remote.get_instance("x") == await app.get_instance("x")
-        assert (await app.get_instance("x")).builds == ("<v7>",)
+        assert (await app.get_instance("x")).builds == (name,)
 
     def say(command: str) -> str:
         return CliRunner().invoke(main, [command, "x", "-d", database]).stdout
 
     text = await asyncio.to_thread(say, "why")
-    assert "it does nothing until a worker has code that follows its history (build <v7> could not)\n" in text
+    assert f"it does nothing until a worker has code that follows its history (build {name} could not)\n" in text
     assert (
         "deploy it: a worker of another build tries it by itself; `romancy resume x` lets any worker try at once"
         in text
     )
     assert "and resume it" not in text
-    assert "by build <v7>" in await asyncio.to_thread(say, "show")
+    assert f"by build {name}" in await asyncio.to_thread(say, "show")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from romancy.core.continuation import NextRun
 from romancy.storage.batch import CANCEL, Commit, Continuation, Request
-from romancy.storage.records import MOST_BUILDS, Unfit, to_builds, with_build
+from romancy.storage.records import MOST_BUILDS, Unfit, build_names, to_builds, with_build
 from tests.storage.conftest import Database
 
 START = ("", "")
@@ -36,6 +38,21 @@ def test_the_list_of_builds() -> None:
     for n in range(MOST_BUILDS + 5):
         many = with_build(many, str(n))
     assert to_builds(many) == [str(n) for n in range(5, MOST_BUILDS + 5)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("v7", "v7"),
+        ("v7 with key 2026", "v7 (codec key 2026)"),
+        ("v7 with keys 2026, 2025", "v7 (codec keys 2026, 2025)"),
+        ("v7 with a codec", "v7 (with a codec)"),
+        ("with key 2026", "with key 2026"),
+        ("2\nlines with key a b", "2\nlines (codec key a b)"),
+    ],
+)
+def test_people_read_which_keys_a_build_had(stored: str, shown: str) -> None:
+    assert build_names(with_build(None, stored)) == [shown]
 
 
 async def test_they_are_found_in_order_page_by_page(db: Database) -> None:

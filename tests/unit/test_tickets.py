@@ -72,6 +72,13 @@ def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="is set but contains no key"):
         choose_signing_keys(())
     assert choose_signing_keys([KEY])
+    monkeypatch.setenv("ROMANCY_SIGNING_KEYS", "a secret of at least 32 characters, with spaces")
+    with pytest.raises(
+        ValueError, match=r"ROMANCY_SIGNING_KEYS, where keys are separated by spaces: .* this one has 1;"
+    ):
+        choose_signing_keys(())
+    with pytest.raises(ValueError, match=r"^a signing key must have at least 32 characters, and this one has 5;"):
+        choose_signing_keys(["short"])
 
 
 @pytest.mark.parametrize(

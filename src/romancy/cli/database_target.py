@@ -26,7 +26,7 @@ from romancy.records import BulkResult, InstanceFilter, to_histories, to_instanc
 from romancy.searches import to_search
 from romancy.sending import to_receipt
 from romancy.service import runtime_of
-from romancy.standings import open_of
+from romancy.standings import open_of, operator_for
 from romancy.storage.batch import CANCEL, Matched
 from romancy.storage.catalog import Search
 from romancy.storage.protocol import Storage
@@ -69,6 +69,9 @@ class DatabaseTarget:
     async def send(self, event: Event) -> Sent:
         accepted = await self._runtime.engine.accept(event)
         return Sent(to_receipt(accepted), _unjudged(accepted.answer.matched, event.type))
+
+    async def answer_as_operator(self, instance_id: str, person: str, data: object, ask_id: str | None) -> None:
+        await self._app.answer_question(instance_id, person, data, ask_id=ask_id, by=operator_for(person))
 
     async def in_parts(
         self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False

@@ -20,7 +20,6 @@ from romancy.core.questions import operation_of
 from romancy.errors import InvalidInput
 from romancy.question_verbs import QuestionRecord
 from romancy.records import Wait
-from romancy.standings import operator_for
 
 _TEXT = 80
 """Characters of a text that are shown."""
@@ -129,8 +128,10 @@ def answer(
         raise click.BadParameter(f"{data!r} is not JSON: {error}; a text needs quotes", param_hint="DATA") from None
 
     async def work(target: Target) -> None:
-        chosen = by or operator_for(person)
-        await target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=chosen)
+        if by:
+            await target.verbs.answer_question(instance_id, person, given, ask_id=ask_id, by=by)
+        else:
+            await target.answer_as_operator(instance_id, person, given, ask_id)
 
     try:
         options.do(work)

@@ -152,7 +152,8 @@ def _show(survey: Survey, workflow: str | None) -> None:
         else:
             screen.say(f"{what} has no such workflow", "yellow")
     for change, old in survey.old_ways.items():
-        screen.say(_old_way(change, old.count, old.is_exact))
+        if old.count or not found:  # where the code leaves a history, it is not known what it would ask further on
+            screen.say(_old_way(change, old.count, old.is_exact))
     for name in survey.unused if workflow is None else ():
         screen.say(f"no running instance uses {clean(name)!r}, and there is a newer version; you can delete it")
     if found or removed:

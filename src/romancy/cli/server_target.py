@@ -59,6 +59,9 @@ class ServerTarget:
     async def send(self, event: Event) -> Sent:
         return Sent(await self._client.send(event))
 
+    async def answer_as_operator(self, instance_id: str, person: str, data: object, ask_id: str | None) -> None:
+        await self._client.answer_as_operator(instance_id, person, data, ask_id=ask_id)
+
     def in_parts(
         self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False
     ) -> AsyncIterator[BulkResult]:

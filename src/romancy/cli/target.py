@@ -84,6 +84,10 @@ class Target(Protocol):
         ...
 
     async def send(self, event: Event) -> Sent: ...
+    async def answer_as_operator(self, instance_id: str, person: str, data: object, ask_id: str | None) -> None:
+        """Answer a question in place of a person, and record who did it, as far as that is known."""
+        ...
+
     def in_parts(
         self, verb: str, which: InstanceFilter, limit: int | None, reason: str | None, *, dry_run: bool = False
     ) -> AsyncIterator[BulkResult]:

@@ -59,6 +59,13 @@ class OutsideVerbs:
         body = answer_content(person, data, ask_id, by)
         await self._post(f"/api/instances/{looked_up(instance_id)}/answer", body, instance_id)
 
+    async def answer_as_operator(
+        self, instance_id: str, person: str, data: object, *, ask_id: str | None = None
+    ) -> None:
+        """Answer a question in place of a person. The server records the name of the token: `bob, for ann`."""
+        body = {**answer_content(person, data, ask_id, None), "as_operator": True}
+        await self._post(f"/api/instances/{looked_up(instance_id)}/answer", body, instance_id)
+
     async def list_sinks(self) -> list[SinkRecord]:
         """The sinks that any process has declared, by name."""
         return await self._get("/api/sinks", lambda found: [responses.to_sink(item) for item in found["items"]])

@@ -24,6 +24,8 @@ from romancy.errors import ActivityError, ActivityTimeout, NonDeterminismError
 _TRACEBACK_LIMIT = 20_000
 _MEMBERS = 5
 """How many exceptions of a group its message lists."""
+_OF_TASKS = "unhandled errors in a TaskGroup"
+"""What asyncio and anyio say of every failed task group. It comes last, because lists show only the beginning."""
 _NOTE_LIMIT = 10_000
 """Maximum characters of an activity's traceback in the note on the exception that the workflow sees."""
 
@@ -83,7 +85,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         inner = [f"{type(one).__qualname__}: {describe(one) or _place(one)}" for one in group.exceptions[:_MEMBERS]]
-        return f"{text}: {'; '.join(inner)}{'; ...' if len(group.exceptions) > _MEMBERS else ''}"
+        members = "; ".join([*inner, *(["..."] if len(group.exceptions) > _MEMBERS else [])])
+        return f"{members} ({_OF_TASKS})" if group.message == _OF_TASKS else f"{text}: {members}"
     return text
 
 

@@ -383,7 +383,7 @@ class Instance:
         self.glance() if change in answers else self.spend(len(change))
         if is_to_mark(answers, change, self._marks if self.replaying else None):
             self.mark(Kind.PATCHED, change, self.at)
-        return answers[change]
+        return answers[change] is True
 
     def mark(self, kind: Kind, op: str, at: int, input: bytes | None = None, payload: bytes | None = None) -> None:
         """Record an entry that is not fed to the code."""

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from romancy.core.history import Kind, Marks
 
-Patches = dict[str, bool]
-"""The changes that a run has asked about, and whether it takes their new way."""
+Patches = dict[str, bool | None]
+"""The changes that a run has asked about, and whether it takes their new way.
+
+None: the new way is recorded, but the code has not asked.
+"""
 
 
 def is_to_mark(answers: Patches, change: str, marks: Marks | None) -> bool:
     """Answer a question. Return whether the answer must be recorded. `marks`: those of a replayed activation."""
     if marks is not None and marks.pop((Kind.PATCHED, change), None) is not None:
         answers[change] = True
-    if change in answers:
-        return False
-    answers[change] = marks is None
-    return marks is None
+    if change not in answers:
+        answers[change] = marks is None
+        return marks is None
+    if answers[change] is None:
+        answers[change] = True
+    return False
 
 
 def without_patches(answers: Patches | None, marks: Marks) -> Patches | None:
     """Remove the marks of questions that are no longer asked in an activation; they may be asked again further on."""
     for kind, change in [mark for mark in marks if mark[0] == Kind.PATCHED]:
         answers = {} if answers is None else answers
-        answers.setdefault(change, True)
+        answers.setdefault(change, None)
         del marks[kind, change]
     return answers

@@ -58,7 +58,8 @@ def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True
         found.error = error
     finally:
         found.status, found.outcome, found.waiting = instance.status, instance.outcome, [*instance.ops.values()]
-        found.patches = instance.patches or {}
+        answers = instance.patches or {}
+        found.patches = {change: is_new for change, is_new in answers.items() if is_new is not None}
         instance.evict()
     return found
 

@@ -170,4 +170,7 @@ def choose_signing_keys(given: Sequence[str | bytes]) -> SigningKeys:
         raise ValueError(
             "ROMANCY_SIGNING_KEYS is set but contains no key: set it to keys separated by spaces, or unset it"
         )
-    return check_signing_keys(found.split())
+    try:
+        return check_signing_keys(found.split())
+    except ValueError as error:
+        raise ValueError(f"in ROMANCY_SIGNING_KEYS, where keys are separated by spaces: {error}") from None

@@ -10,7 +10,7 @@ from romancy.core.registry import Registry
 from romancy.engine.loader import Loader
 from romancy.engine.residents import Residents
 from romancy.storage.protocol import Storage
-from romancy.storage.records import Unfit, to_builds
+from romancy.storage.records import Unfit, build_name, build_names, to_builds
 
 _logger = logging.getLogger("romancy")
 LOOK = SECOND // 2
@@ -61,8 +61,8 @@ class UnfitInstances:
             "instance %r (workflow %s), which build %s could not follow, is tried by build %s",
             one.id,
             one.workflow,
-            ", ".join(to_builds(one.builds)),
-            self._build,
+            ", ".join(build_names(one.builds)),
+            build_name(self._build),
             extra={"instance_id": one.id, "workflow": one.workflow},
         )
         self._loader.load(one.id)

@@ -13,6 +13,7 @@ from romancy.http.responses import Response, json_answer
 from romancy.http.routes import Request, Route
 from romancy.http.serialize import time_text
 from romancy.question_verbs import LONGEST_BY, QuestionRecord
+from romancy.standings import operator_for
 
 
 class QuestionItem(TypedDict):
@@ -49,6 +50,9 @@ class AnswerBody(schemas.Closed):
     by: str | None = Field(
         None, min_length=1, max_length=LONGEST_BY, description="Recorded as who answered; default: the person."
     )
+    as_operator: bool = Field(
+        False, description="An operator answers in place of the person: `by` is then, for example, `bob, for ann`."
+    )
 
 
 async def list_questions(request: Request) -> Response:
@@ -59,7 +63,8 @@ async def list_questions(request: Request) -> Response:
 async def answer_question(request: Request) -> Response:
     """Answer an open question as one of the people who were asked."""
     instance, body = request.path["instance_id"], request.body
-    writing = request.app.answer_question(instance, body.person, body.data, ask_id=body.ask_id, by=body.by)
+    by = operator_for(body.person) if body.by is None and body.as_operator else body.by
+    writing = request.app.answer_question(instance, body.person, body.data, ask_id=body.ask_id, by=by)
     unknown = "; it is unknown whether the answer is stored: send it again, the first one counts"
     await request.backpressure.store(writing, request.size, unknown)
     return json_answer(200, {"instance_id": instance})

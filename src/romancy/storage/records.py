@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ MOST_COUNTED = 50_000
 """The instances of one worker are counted up to this number."""
 MOST_BUILDS = 50
 """How many builds are kept for an instance. An older one may try it once more."""
+_CODEC_OF_BUILD = re.compile(r" with (?:(keys? .+)|a codec)\Z", re.DOTALL)
+"""What `SealedStorage.keys` adds to the name of a build: which keys it had."""
 
 
 @dataclass(slots=True)
@@ -160,6 +163,16 @@ def to_builds(stored: str | None) -> list[str]:
     return [] if stored is None else [str(build) for build in json.loads(stored)]
 
 
+def build_names(stored: str | None) -> list[str]:
+    """Return the same builds as people read them."""
+    return [build_name(build) for build in to_builds(stored)]
+
+
+def build_name(build: str) -> str:
+    """Return a build as people read it: `v7 with key 2026`, as it is stored, is `v7 (codec key 2026)`."""
+    return _CODEC_OF_BUILD.sub(lambda found: f" (codec {found[1]})" if found[1] else " (with a codec)", build)
+
+
 def with_build(stored: str | None, build: str) -> str:
     """Return what to store when the code of a further build did not follow an instance."""
     others = [known for known in to_builds(stored) if known != build]
@@ -203,7 +216,15 @@ class StoredWait:
 
 
 UNREAD = "unread"
-"""In the description of a wait whose filter can't be opened: the key that is needed."""
+"""In the description of a wait whose filter can't be opened: the key, or else the codec, that is needed."""
+
+
+def unread_words(label: str) -> str:
+    """Say why the filter of a wait is not known, and what to do."""
+    return (
+        f"it can't be compared: its filter is sealed with {label!r} (the name of a key, or of a codec), which this "
+        "process lacks; give the app its codec, App(codec=...), or set ROMANCY_CODEC"
+    )
 
 
 @dataclass(slots=True, frozen=True)

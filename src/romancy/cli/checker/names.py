@@ -165,6 +165,6 @@ def kind_of(function: Function) -> Kind:
         binding = function.scope.parent.resolve(name) if function.scope.parent else None
         if is_ours(binding, "workflow"):
             return "workflow"
-        if is_ours(binding, "activity"):
-            return "activity"
+        if is_ours(binding, "activity") or (isinstance(name, ast.Attribute) and name.attr == "compensate"):
+            return "activity"  # the undo of an activity is one, too, wherever that comes from
     return "plain"

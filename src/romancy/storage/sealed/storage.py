@@ -61,6 +61,7 @@ class SealedStorage:
 
     @property
     def keys(self) -> str:
+        """Added to the name of a build, and stored with it: see `build_name`."""
         names = getattr(self._vault.codec, "key_names", ())
         return f" with {'key' if len(names) == 1 else 'keys'} {', '.join(names)}" if names else " with a codec"
 
