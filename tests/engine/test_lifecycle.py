@@ -287,6 +287,25 @@ async def test_a_new_workflow_of_a_server_starts_while_old_workers_run(db: str) 
             assert (await new.handle(instance.instance_id).result(timeout=30))[0] == 4
 
 
+async def test_an_old_server_that_starts_again_does_not_bring_back_what_starts_a_workflow(db: str) -> None:
+    def build(type: str) -> Any:
+        @workflow(on_event=type)
+        async def orders(ctx: WorkflowContext, event: ReceivedEvent[Any]) -> str:
+            return event.type
+
+        return orders
+
+    old, new = build("order.created"), build("order.paid")
+    async with App(db, workflows=[old]), App(db, workflows=[new]):
+        pass
+    async with App(db, workflows=[old], worker=False), App(db, workflows=[new], worker=False) as server:
+        assert (await server.send_event("order.created", "shop")).started == 0
+        assert (await server.send_event("order.paid", "shop")).started == 1
+    async with App(db, workflows=[new]) as worker:
+        (instance,) = (await worker.list_instances()).items
+        assert await worker.handle(instance.instance_id).result(timeout=30) == "order.paid"
+
+
 async def test_who_only_looks_does_not_say_what_starts_a_workflow(db: str) -> None:
     async with App(db, workflows=[waiter]):
         looker = App(db, workflows=[started_by_orders()], worker=False)

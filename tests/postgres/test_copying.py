@@ -302,6 +302,7 @@ async def test_the_first_readers_find_everything_tidy(here: Here, place: Place) 
 
 async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> None:
     db = here.db
+    await db.storage.announce([("placed", "other", 5), ("paid", "other", 5)], ["other"])
     await db.storage.announce([("placed", "other", 5)], ["other"])
     await db.start("a", "me")
     attempt = Attempt("x:1", 2, 5, 77, b"error", b"progress", 1, True)
@@ -339,7 +340,14 @@ async def test_everything_else_arrives_as_it_was(here: Here, place: Place) -> No
     assert (stored.event.subject, stored.event.time, stored.event.target) == ("S", 5, "a")
     assert stored.event.expires_at == moved.now + 10
     assert stored.differed_at == moved.now
-    assert [tuple(t) for t in await (await place.raw()).fetch("SELECT * FROM triggers")] == [("placed", "other", 5)]
+    await moved.storage.propose([("paid", "other", 5), ("moved", "other", 5)])
+    assert await moved.storage.catalog.triggers(["placed", "paid", "moved"]) == {
+        "placed": ["other"],
+        "paid": [],
+        "moved": ["other"],
+    }
+    found = await (await place.raw()).fetch("SELECT timeout FROM triggers WHERE type = 'placed'")
+    assert [row["timeout"] for row in found] == [5]
     # Numbers go on where they were.
     assert (await moved.commit(requests=[Request("a", CANCEL, b"", moved.now)])).requests[0].id == 2
     assert (await moved.send()).seq == 3, "the one that was dropped had drawn a number"

@@ -492,6 +492,59 @@ async def test_proposing_adds_what_is_missing_and_replaces_nothing(db: Database)
     assert (await db.send("moved")).started == [], "the worker has the last word"
 
 
+async def started_by(db: Database, type: str) -> set[str]:
+    return {s.workflow for s in (await db.send(type)).started}
+
+
+async def test_what_a_worker_has_taken_back_is_not_proposed_again(db: Database) -> None:
+    await db.register("old", workflows=("ship", "bill"), triggers=[("placed", "ship", None), ("placed", "bill", None)])
+    await db.register("new", workflows=("ship",), triggers=[("paid", "ship@2", None)])
+    old = [("placed", "ship", None), ("placed", "bill", None), ("returned", "ship", None)]
+    for n in range(2):
+        await db.storage.propose(old)  # a pod of an old server starts
+        assert await started_by(db, "placed") == {"bill"}
+        await db.register(f"another {n}", workflows=("ship",), triggers=[("paid", "ship@2", None)])
+    await db.storage.propose(old)
+    assert await started_by(db, "returned") == set(), "taken back as well, though no worker had announced it"
+    await db.storage.propose([("paid", "ship", None), ("lost", "ship@2", None)])
+    assert await started_by(db, "paid") == {"ship@2"}
+    assert await started_by(db, "lost") == {"ship@2"}, "no worker has taken this back"
+
+
+async def test_a_worker_announces_again_what_was_taken_back(db: Database) -> None:
+    placed, paid = ("placed", "ship", None), ("paid", "ship@2", None)
+    await db.register("old", workflows=("ship",), triggers=[placed])
+    await db.register("new", workflows=("ship",), triggers=[paid])
+    await db.register("old again", workflows=("ship",), triggers=[placed])
+    await db.storage.propose([paid])
+    assert await started_by(db, "placed") == {"ship"}
+    assert await started_by(db, "paid") == set()
+    await db.register("both", workflows=("ship",), triggers=[placed, ("placed", "ship@2", None), paid])
+    assert await started_by(db, "placed") == {"ship@2"}
+    await db.register("higher", workflows=("ship",), triggers=[("placed", "ship@2", None)])
+    assert await started_by(db, "placed") == {"ship@2"}
+    await db.storage.propose([placed, paid])
+    assert await started_by(db, "placed") == {"ship@2"}
+    assert await started_by(db, "paid") == set()
+    await db.register("none", workflows=("ship",))
+    await db.storage.propose([placed, paid])
+    assert await started_by(db, "placed") == set()
+
+
+async def test_what_was_taken_back_is_no_trigger(db: Database) -> None:
+    types = ["order.paid", "order.*", "*"]
+    await db.register("old", workflows=("ship",), triggers=[(type, "ship", None) for type in types])
+    assert await db.storage.catalog.triggers(["order.paid"]) == {"order.paid": ["ship"]}
+    await db.register("new", workflows=("ship",))
+    assert await db.storage.catalog.triggers(["order.paid", "a"]) == {"order.paid": [], "a": []}
+    assert await started_by(db, "order.paid") == set()
+    for type in types:
+        await db.storage.propose([(type, "ship@3", None)])
+        assert await started_by(db, "order.paid") == set()
+    await db.register("newer", workflows=("ship",), triggers=[("order.*", "ship", None)])
+    assert await db.storage.catalog.triggers(["order.paid", "a"]) == {"order.paid": ["ship"], "a": []}
+
+
 async def test_sent_events_start_and_match_like_any_other(db: Database) -> None:
     await triggers(db)
     await db.waiting("a", "me", db.wait("w", "placed"))

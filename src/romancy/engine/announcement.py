@@ -2,7 +2,8 @@
 
 Workers replace what was announced for their workflows. A process that runs none, such as a server, only proposes what
 is missing: it may be deployed before the workers, and the events that it accepts must not be lost. The workers have the
-last word on versions.
+last word: a proposal replaces no version, and does not bring back a type that a worker has taken back from a workflow.
+Whether who proposes such a type is older or newer than that worker can't be seen; only a worker announces it again.
 """
 
 from __future__ import annotations

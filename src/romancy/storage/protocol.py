@@ -43,6 +43,11 @@ from romancy.storage.sinks import Sinks
 
 Trigger = tuple[str, str, int | None]
 """(event type, workflow it starts, timeout of that workflow)"""
+TAKEN_BACK = "\x1f"
+"""Before the type of a stored trigger: workers no longer announce this type for the workflow, given by its bare name.
+
+No event starts anything by it, since no type and no pattern contains a control character.
+"""
 Answered = Callable[["BatchResult | None", "BaseException | None"], None]
 """Called on the event loop, from a plain callback, with the result or with the error."""
 
@@ -189,11 +194,17 @@ class Storage(Protocol):
         ...
 
     def announce(self, triggers: Sequence[Trigger], workflows: Collection[str]) -> Awaitable[None]:
-        """Replace the triggers of every version of these workflows. Then no event is stored without them."""
+        """Replace the triggers of every version of these workflows. Then no event is stored without them.
+
+        What is removed stays known as taken back, until it is announced again; see `TAKEN_BACK`.
+        """
         ...
 
     def propose(self, triggers: Sequence[Trigger]) -> Awaitable[None]:
-        """Add those of these triggers whose workflow, in any version, has none for the type. Replace nothing."""
+        """Add those of these triggers whose workflow, in any version, has none for the type. Replace nothing.
+
+        What was taken back from the workflow, in any version, is not added: whoever proposes it may be out of date.
+        """
         ...
 
     async def renew(self, worker: str, lease: int, load: int = 0, about: str | None = None) -> bool:

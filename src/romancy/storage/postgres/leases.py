@@ -84,7 +84,7 @@ class Owning:
         await self._connections.do("announce", **_columns(triggers), workflows=ours)
 
     async def propose(self, triggers: Sequence[Trigger]) -> None:
-        """Add the triggers of workflows that have none for the type, in any version."""
+        """Add the triggers whose type no version of the workflow has, and that was not taken back from it."""
         await self._connections.do("propose", **_columns(triggers))
 
     async def renew(self, worker: str, lease: int, load: int, about: str | None) -> bool:

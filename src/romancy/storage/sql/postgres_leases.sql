@@ -2,13 +2,23 @@
 
 -- === workers and claims; :now is null except in tests, to use the database's clock ===
 
--- Replaces the triggers of every version of these workflows, which are given by their bare names.
+-- A control character, which no event's type contains: a trigger whose type begins with it says that workers have taken
+-- the rest of the type back from the workflow, which has its bare name here. See `TAKEN_BACK` in storage/protocol.py.
+-- part: taken_back
+chr(31)
+-- Replaces the triggers of every version of these workflows, which are given by their bare names, and keeps what is taken
+-- back.
 -- name: announce
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest(:types::text[], :names::text[], :timeouts::bigint[])
     AS x(type, workflow, timeout)),
-gone AS (DELETE FROM romancy.triggers t WHERE regexp_replace(t.workflow, {version}, '') = ANY(:workflows::text[])
-  AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = t.type AND w.workflow = t.workflow) AND {outdated} IS NULL)
-INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM wanted
+stored AS MATERIALIZED (SELECT type, workflow, timeout FROM wanted
+  UNION SELECT {taken_back} || o.type, o.workflow, NULL FROM (SELECT ltrim(type, {taken_back}) AS type,
+      regexp_replace(workflow, {version}, '') AS workflow FROM romancy.triggers) o
+  WHERE o.workflow = ANY(:workflows::text[]) AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.type = o.type
+    AND regexp_replace(w.workflow, {version}, '') = o.workflow)),
+gone AS (DELETE FROM romancy.triggers t WHERE regexp_replace(t.workflow, {version}, '') = ANY(:workflows)
+  AND NOT EXISTS (SELECT 1 FROM stored s WHERE s.type = t.type AND s.workflow = t.workflow) AND {outdated} IS NULL)
+INSERT INTO romancy.triggers (type, workflow, timeout) SELECT type, workflow, timeout FROM stored
 WHERE {outdated} IS NULL ORDER BY 1, 2
 ON CONFLICT (type, workflow) DO UPDATE SET timeout = excluded.timeout
 WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
@@ -16,7 +26,8 @@ WHERE triggers.timeout IS DISTINCT FROM excluded.timeout
 -- name: propose
 INSERT INTO romancy.triggers (type, workflow, timeout) SELECT x.type, x.workflow, x.timeout
 FROM unnest(:types::text[], :names::text[], :timeouts::bigint[]) AS x(type, workflow, timeout)
-WHERE {outdated} IS NULL AND NOT EXISTS (SELECT 1 FROM romancy.triggers t WHERE t.type = x.type
+WHERE {outdated} IS NULL AND NOT EXISTS (SELECT 1 FROM romancy.triggers t
+  WHERE t.type IN (x.type, {taken_back} || x.type)
   AND regexp_replace(t.workflow, {version}, '') = regexp_replace(x.workflow, {version}, ''))
 ORDER BY 1, 2 ON CONFLICT DO NOTHING
 -- Differs: uses the server's clock.

@@ -415,8 +415,6 @@ INSERT INTO romancy.orphans (id, at, clean)
 SELECT :worker, :at, :clean WHERE EXISTS (SELECT 1 FROM romancy.instances WHERE owner = :worker AND status < 9)
 -- name: clean_orphans
 SELECT id FROM romancy.orphans WHERE clean = 1
--- name: triggering_workflows
-SELECT DISTINCT workflow FROM romancy.triggers
 -- name: triggers
 SELECT type, workflow FROM romancy.triggers
 -- name: delete_triggers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from romancy.core.admission import Admission
@@ -15,7 +15,7 @@ from romancy.storage.batch import RETRY
 from romancy.storage.forks import Fork
 from romancy.storage.instances import Admitted
 from romancy.storage.opener import SEALED, can_read
-from romancy.storage.protocol import Trigger
+from romancy.storage.protocol import TAKEN_BACK, Trigger
 from romancy.storage.records import MOST_COUNTED, Claimed, Shares, Unfit
 from romancy.storage.rows import entry_values
 from romancy.storage.sqlite import migrations
@@ -43,16 +43,23 @@ def announce(c: sqlite3.Connection, triggers: Sequence[Trigger], workflows: Coll
     """Store which events start which workflows, for every process that accepts events."""
     check_version(c)
     ours = {bare_name(name) for name in workflows}
-    there = [name for (name,) in c.execute(SQL["triggering_workflows"])]
-    c.executemany(SQL["delete_triggers"], [(name,) for name in there if bare_name(name) in ours])
+    stored = [(type, name) for type, name in c.execute(SQL["triggers"]) if bare_name(name) in ours]
+    c.executemany(SQL["delete_triggers"], [(name,) for name in {name for _, name in stored}])
     c.executemany(SQL["insert_trigger"], triggers)
+    taken_back = _types(stored) - _types(triggers)
+    c.executemany(SQL["insert_trigger"], [(TAKEN_BACK + type, name, None) for type, name in taken_back])
 
 
 def propose(c: sqlite3.Connection, triggers: Sequence[Trigger]) -> None:
-    """Add the triggers of workflows that have none for the type, in any version."""
+    """Add the triggers whose type no version of the workflow has, and that was not taken back from it."""
     check_version(c)
-    there = {(type, bare_name(workflow)) for type, workflow in c.execute(SQL["triggers"])}
-    c.executemany(SQL["insert_trigger"], [t for t in triggers if (t[0], bare_name(t[1])) not in there])
+    known = _types(c.execute(SQL["triggers"]))
+    c.executemany(SQL["insert_trigger"], [t for t in triggers if (t[0], bare_name(t[1])) not in known])
+
+
+def _types(triggers: Iterable[Sequence[Any]]) -> set[tuple[str, str]]:
+    """Return the types, also those taken back, each with the bare name of its workflow."""
+    return {(type.removeprefix(TAKEN_BACK), bare_name(workflow)) for type, workflow, *_ in triggers}
 
 
 def renew(c: sqlite3.Connection, worker: str, until: int, load: int, about: str | None) -> bool:
