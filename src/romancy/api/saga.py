@@ -8,8 +8,9 @@ from typing import Any, ParamSpec
 
 from romancy.api.activity import Activity, settings_of
 from romancy.api.context import WorkflowContext, instance_of
-from romancy.core.compensation import Compensation, Scope, compensation_of, current_scope
+from romancy.core.compensation import Compensation, compensation_of
 from romancy.core.instance import Instance
+from romancy.core.scope import Scope, current_scope
 
 P = ParamSpec("P")
 

@@ -222,6 +222,8 @@ class Instance:
         entries, sent, emitted = len(self._entries), len(self._sent), len(self.emitted)
         try:
             self.loop.run(first, *args)
+            if self.compensation is not None:
+                self.compensation.go_on()
         except WorkflowStuck as stuck:
             self._stuck = stuck
         if self._fault is not None:
@@ -238,12 +240,9 @@ class Instance:
             self._see_whether_it_ended()
 
     def _see_whether_it_ended(self) -> None:
-        if self.compensation is not None and self.compensation.go_on() and self._fault is not None:
-            raise self._fault from None
-        root = self._root
-        assert root is not None
-        if root.done():
-            self._finish(self._outcome_of(root))
+        assert self._root is not None
+        if self._root.done():
+            self._finish(self._outcome_of(self._root))
         elif not self.ops or (len(self.ops) == 1 and self.run.timeout_id in self.ops):
             self._end(Outcome("failed", error=failures.capture(idle(self.id))))
 
@@ -260,6 +259,7 @@ class Instance:
             self._root = self.loop.create_root(compensation.take_over(outcome), self.id, self._context)
 
         self.loop.run(begin)
+        compensation.go_on()
         self._see_whether_it_ended()
 
     def silence(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -344,7 +344,7 @@ class Instance:
         future = operation.future = OperationFuture(self, operation.id)
         self.ops.open(operation)
         if operation.stays_open:
-            operation.activation = self._activation
+            operation.note_origin(self._activation)
             if isinstance(operation, ChildCall):
                 self.offspring = with_child(self.offspring, operation)
         return future
@@ -496,5 +496,5 @@ class Instance:
     @property
     def _unfinished(self) -> list[asyncio.Task[Any]]:
         """The tasks of the code that have not ended, oldest first."""
-        tasks = list(self.loop.tasks.values())
+        tasks: list[asyncio.Task[Any]] = [*self.loop.tasks.values()]
         return tasks if self._root is None or self._root.done() else [self._root, *tasks]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from romancy.core.history import Kind, Marks
 
+BLOCKS_WAIT = "(saga blocks wait)"
+"""A change of Romancy itself: before a `saga` block is undone, what was begun in it is waited for."""
 Patches = dict[str, bool]
 """The changes that a run has asked about, and whether it takes their new way."""
 
