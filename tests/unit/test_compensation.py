@@ -31,6 +31,7 @@ from romancy.core.instance import Instance
 from romancy.core.model import SECOND, Event
 from romancy.core.operations import ActivityCall, EventWait
 from romancy.core.outcome import Outcome
+from romancy.core.replay import replay
 
 T0 = 1_800_000_000 * SECOND
 
@@ -667,6 +668,7 @@ def test_a_run_whose_block_did_not_wait_keeps_to_that() -> None:
     drive = Drive(siblings_in_a_block).done("reserve:1").fail("plain:1")
     marks = [entry for entry in drive.history if entry.kind == Kind.PATCHED]
     assert [mark.op for mark in marks] == ["(saga blocks wait)"]
+    assert replay(drive._new(), drive.history).patches == {}, "it is no change of the user's code"
     old = Drive(siblings_in_a_block)
     old.instance.evict()
     old.history = [entry for entry in drive.history if entry not in marks]
@@ -757,6 +759,30 @@ def test_an_endless_workflow_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drive.open == ["charge:1"]
     assert not drive.last.sent
     assert drive.done("charge:1").undo_all() == ["charge:1", "reserve:1"]
+    assert "endless loop" in str(_said(drive.instance.outcome))
+
+
+async def endless_beside_a_block(ctx: WorkflowContext) -> None:
+    call = asyncio.create_task(plain(ctx))
+
+    async def spin() -> None:
+        await asyncio.wait([call])
+        while True:
+            await send_event(ctx, "again", "loop")
+            await asyncio.sleep(0)
+
+    asyncio.create_task(spin())  # noqa: RUF006
+    async with saga(ctx):
+        await reserve(ctx, "a")
+        await asyncio.gather(charge(ctx, 1), asyncio.shield(call))
+
+
+def test_a_block_fails_in_the_step_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.core.budget.MAX_COMMANDS", 50)
+    drive = Drive(endless_beside_a_block).done("reserve:1").fail("plain:1")
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    drive.done("charge:1")
+    assert drive.undo_all() == ["charge:1", "reserve:1"]
     assert "endless loop" in str(_said(drive.instance.outcome))
 
 

@@ -32,7 +32,7 @@ from romancy.core.offspring import Offspring, note_sent, with_child
 from romancy.core.open_operations import NONE_OPENED, OpenOperations
 from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
-from romancy.core.patches import Patches, is_to_mark, without_patches
+from romancy.core.patches import Patches, is_to_mark, own_marks, without_patches
 from romancy.core.published import Published
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import TOO_LONG, Run
@@ -230,9 +230,11 @@ class Instance:
             raise self._fault from None
         assert self._root is not None
         if self._stuck is not None:
-            # Drop everything an endless activation asked for: it can be very much.
-            self.length -= len(self._entries) - entries
-            self._entries, self._sent, self.emitted = self._entries[:entries], self._sent[:sent], self.emitted[:emitted]
+            # Drop everything the code of an endless activation asked for: it can be very much.
+            kept = own_marks(self._entries[entries:])
+            self.length -= len(self._entries) - entries - len(kept)
+            self._entries = [*self._entries[:entries], *kept]
+            self._sent, self.emitted = self._sent[:sent], self.emitted[:emitted]
             self._end(Outcome("failed", error=failures.capture(self._stuck)))
         elif self.compensation is not None and self.compensation.unsent is not None:
             raise self.compensation.unsent
@@ -240,9 +242,8 @@ class Instance:
             self._see_whether_it_ended()
 
     def _see_whether_it_ended(self) -> None:
-        assert self._root is not None
-        if self._root.done():
-            self._finish(self._outcome_of(self._root))
+        if (root := self._root) is not None and root.done():
+            self._finish(self._outcome_of(root))
         elif not self.ops or (len(self.ops) == 1 and self.run.timeout_id in self.ops):
             self._end(Outcome("failed", error=failures.capture(idle(self.id))))
 
@@ -310,8 +311,7 @@ class Instance:
             asked.publication = self.published.take(self.created_at)
         if self.offspring is not None:
             self.offspring.take(asked, ops)
-        if self.emitted:
-            asked.emitted, self.emitted = self.emitted, ()
+        asked.emitted, self.emitted = self.emitted, ()
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation

@@ -7,7 +7,10 @@ that has not been fed its last entry yet is no longer replaying.
 
 from __future__ import annotations
 
-from romancy.core.history import Kind, Marks
+from collections.abc import Sequence
+from dataclasses import replace
+
+from romancy.core.history import Entry, Kind, Marks
 
 BLOCKS_WAIT = "(saga blocks wait)"
 """A change of Romancy itself: before a `saga` block is undone, what was begun in it is waited for."""
@@ -23,6 +26,14 @@ def is_to_mark(answers: Patches, change: str, marks: Marks | None) -> bool:
         return False
     answers[change] = marks is None
     return marks is None
+
+
+def own_marks(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the mark of Romancy's own change, if it is among the last entries, with the number of the first of them.
+
+    The way that the instance took there decides how it is undone, whatever else its code asked for.
+    """
+    return [replace(mark, n=entries[0].n) for mark in entries if mark.kind == Kind.PATCHED and mark.op == BLOCKS_WAIT]
 
 
 def without_patches(answers: Patches | None, marks: Marks) -> Patches | None:
