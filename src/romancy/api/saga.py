@@ -36,6 +36,9 @@ def compensate(ctx: WorkflowContext, undo: Activity[P, Any], /, *args: P.args, *
 class saga:
     """A block that is undone as a whole: if an exception leaves it, its undos run before the exception goes on.
 
+    Before that, tasks that were created in the block are cancelled. They are waited for, and so are children and calls
+    with an undo that were given up.
+
     If the block ends normally, its undos belong to the surrounding block, or to the workflow.
 
     >>> async with saga(ctx):
