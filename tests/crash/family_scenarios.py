@@ -262,6 +262,46 @@ async def a_family_that_is_cancelled(play: Stage) -> None:
     await play.advance(1)
 
 
+@workflow
+async def quarrel(ctx: WorkflowContext) -> None:
+    await book(ctx, "quarrel")
+    await wait_event(ctx, "quarrel")
+    raise Declined("quarrel", 402)
+
+
+@workflow
+async def careful_home(ctx: WorkflowContext) -> str:
+    try:
+        async with saga(ctx):
+            compensate(ctx, tell, "called off")
+            await asyncio.gather(kid(ctx, "a"), cancelled_flat(ctx), quarrel(ctx))
+    except WorkflowFailed:
+        await book(ctx, "hotel")
+    return (await wait_event(ctx, "home")).id
+
+
+@scenario(
+    careful_home,
+    cancelled_flat,
+    kid,
+    quarrel,
+    ends={
+        "h": "end",
+        "h/quarrel:1": "('quarrel', 402)",
+        **dict.fromkeys(["h/kid:1", "h/cancelled_flat:1"], "its parent 'h' no longer waits for it"),
+        "h/cancelled_flat:1/kid:1": "its parent 'h' no longer waits for it",
+    },
+    ordered=False,
+    timely=False,
+    steady=False,
+)
+async def a_block_waits_for_its_children(play: Stage) -> None:
+    await play.start(careful_home, id="h")
+    await play.send("quarrel", id="q")
+    await play.advance(1)
+    await play.send("home", id="end")
+
+
 @workflow(attributes={"customer": "customer"})
 async def showing(ctx: WorkflowContext, customer: str, lap: int = 1) -> int:
     """Shows something new between all its steps, and the same thing again."""

@@ -96,6 +96,13 @@ async def forked(env: Environment) -> str:
     return copy.instance_id
 
 
+async def undone(env: Environment) -> str:
+    handle = await env.start(w.blocks)
+    await env.send_event("go", "golden", id="1")
+    await env.send_event("end", "golden", id="2")
+    return handle.instance_id
+
+
 SCENES: dict[str, Scene] = {
     "activities": plays(w.activities, w.Order("a", 1)),
     "failures": plays(w.failures),
@@ -115,6 +122,8 @@ SCENES: dict[str, Scene] = {
     "retried-failed": failed_again,
     "retried": retried,
     "forked": forked,
+    "blocks": undone,
+    "blocks-before": undone,  # as it was when blocks did not wait for what had begun in them
 }
 """By the name of the file; what follows a `-` is not part of the workflow's name."""
 

@@ -16,6 +16,7 @@ from romancy import (
     WaitTimeout,
     WorkflowContext,
     activity,
+    saga,
     send_event,
     sleep,
     wait_event,
@@ -188,3 +189,28 @@ async def retried(ctx: WorkflowContext) -> list[Any]:
 async def forked(ctx: WorkflowContext) -> list[Any]:
     first = await call(ctx, str(ctx.uuid4()))
     return [first, await call(ctx, str(ctx.uuid4()))]
+
+
+@activity
+async def book(ctx: ActivityContext, what: str) -> str:
+    return what.upper()
+
+
+@book.compensate
+async def unbook(ctx: ActivityContext, what: str) -> None: ...
+
+
+@workflow
+async def blocks(ctx: WorkflowContext) -> None:
+    async def later() -> None:
+        await wait_event(ctx, "go")
+        await book(ctx, "later")
+
+    await book(ctx, "outside")
+    try:
+        async with saga(ctx):
+            await book(ctx, "inside")
+            await asyncio.gather(later(), broken(ctx))
+    except ActivityError:
+        await wait_event(ctx, "end")
+        raise

@@ -31,6 +31,7 @@ from romancy.core.instance import Instance
 from romancy.core.model import SECOND, Event
 from romancy.core.operations import ActivityCall, EventWait
 from romancy.core.outcome import Outcome
+from romancy.core.replay import replay
 
 T0 = 1_800_000_000 * SECOND
 
@@ -455,11 +456,229 @@ async def late_in_a_block(ctx: WorkflowContext) -> str:
     return "?"
 
 
-def test_a_late_completion_belongs_to_the_surrounding_scope() -> None:
+def test_a_block_waits_for_calls_that_it_gave_up() -> None:
     drive = Drive(late_in_a_block).feed(Kind.TIMER_FIRED, "timer:1")
-    drive.done("charge:1", "plain:1")
-    assert drive.undo_all() == ["charge:1"]
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    drive.done("charge:1", "undo charge:1:1")
+    assert (drive.status, drive.open) == ("running", ["plain:1"])
+    assert drive.done("plain:1").status == "completed"
+
+
+async def siblings_in_a_block(ctx: WorkflowContext) -> str:
+    async def twice() -> None:
+        await charge(ctx, 1)
+        await charge(ctx, 2)
+
+    try:
+        async with saga(ctx):
+            await reserve(ctx, "a")
+            await asyncio.gather(twice(), plain(ctx))
+    except Exception:
+        await plain(ctx)
+    return "fine"
+
+
+def test_a_block_cancels_its_tasks_and_waits_for_what_they_called() -> None:
+    drive = Drive(siblings_in_a_block).done("reserve:1").fail("plain:1")
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    assert [op.id for op in drive.last.given_up] == ["charge:1"]
+    drive.done("charge:1")
+    assert drive.open == ["undo charge:1:1"]
+    drive.done("undo charge:1:1", "undo reserve:1:1", "plain:2")
     assert drive.status == "completed"
+
+
+def test_what_a_block_gave_up_and_failed_is_over() -> None:
+    drive = Drive(siblings_in_a_block).done("reserve:1").fail("plain:1").fail("charge:1")
+    assert drive.open == ["undo reserve:1:1"]
+
+
+def test_a_cancellation_while_a_block_waits_comes_after_its_undos() -> None:
+    drive = Drive(siblings_in_a_block).done("reserve:1").fail("plain:1").cancel()
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    drive.done("charge:1", "undo charge:1:1").done("undo reserve:1:1")
+    assert _said(drive.instance.outcome) == ("cancelled", None, "enough")
+
+
+def test_a_time_limit_while_a_block_waits_comes_after_its_undos() -> None:
+    drive = Drive(siblings_in_a_block, timeout=9).done("reserve:1").fail("plain:1")
+    drive.feed(Kind.TIMER_FIRED, "(workflow timeout)").fail("charge:1").done("undo reserve:1:1")
+    assert "ran out of time" in str(_said(drive.instance.outcome))
+
+
+async def tasks_in_and_out_of_a_block(ctx: WorkflowContext) -> list[bool]:
+    outside = asyncio.create_task(charge(ctx, 1))
+    async with asyncio.TaskGroup() as group:
+        try:
+            async with saga(ctx):
+                inside = group.create_task(charge(ctx, 2))
+                await reserve(ctx, "a")
+                await plain(ctx)
+        except Exception:
+            beside = group.create_task(charge(ctx, 3))
+    return [outside.cancelled(), inside.cancelled(), beside.cancelled()]
+
+
+def test_only_the_tasks_that_were_created_in_a_block_are_cancelled() -> None:
+    drive = Drive(tasks_in_and_out_of_a_block).done("reserve:1").fail("plain:1")
+    assert [op.given_up for op in drive.instance.ops.values()] == [False, True]
+    assert [op.id for op in drive.last.given_up] == ["charge:2"]
+    drive.fail("charge:2").done("undo reserve:1:1", "charge:1", "charge:3")
+    assert _said(drive.instance.outcome) == ("completed", b"[false,true,false]", None)
+
+
+async def a_branch_of_blocks(ctx: WorkflowContext) -> str:
+    async def branch(room: str) -> None:
+        async with saga(ctx):
+            await reserve(ctx, room)
+            await asyncio.gather(charge(ctx, 1), plain(ctx))
+
+    done = await asyncio.gather(branch("a"), branch("b"), return_exceptions=True)
+    return " ".join(type(found).__name__ for found in done)
+
+
+def test_a_block_that_waits_leaves_those_beside_it_alone() -> None:
+    drive = Drive(a_branch_of_blocks).done("reserve:1", "reserve:2").fail("plain:1")
+    assert drive.open == ["charge:1", "charge:2", "plain:2"]
+    drive.fail("charge:1")
+    assert drive.open == ["charge:2", "plain:2", "undo reserve:1:1"]
+    drive.done("charge:2", "plain:2", "undo reserve:1:1")
+    assert _said(drive.instance.outcome) == ("completed", b'"ActivityError NoneType"', None)
+
+
+async def blocks_in_a_block(ctx: WorkflowContext) -> str:
+    async def inner() -> None:
+        async with saga(ctx):
+            await reserve(ctx, "inner")
+            await charge(ctx, 1)
+
+    try:
+        async with saga(ctx):
+            await reserve(ctx, "outer")
+            await asyncio.gather(inner(), plain(ctx))
+    except Exception as error:
+        return type(error).__name__
+    return "?"
+
+
+def test_a_block_waits_for_blocks_inside_it() -> None:
+    drive = Drive(blocks_in_a_block).done("reserve:1", "reserve:2").fail("plain:1")
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    drive.done("charge:1", "undo charge:1:1", "undo reserve:2:1")
+    assert drive.open == ["undo reserve:1:1"]
+    drive.done("undo reserve:1:1")
+    assert _said(drive.instance.outcome) == ("completed", b'"ActivityError"', None)
+
+
+async def cleaning_task_in_a_block(ctx: WorkflowContext) -> None:
+    async def cleaning() -> None:
+        try:
+            await wait_event(ctx, "never")
+        finally:
+            await sleep(ctx, 5)
+            await charge(ctx, 1)
+
+    async with saga(ctx):
+        asyncio.create_task(cleaning())  # noqa: RUF006
+        await reserve(ctx, "a")
+        raise ValueError("no")
+
+
+def test_a_block_waits_until_its_tasks_have_cleaned_up() -> None:
+    drive = Drive(cleaning_task_in_a_block).done("reserve:1")
+    assert (drive.status, drive.open) == ("compensating", ["sleep:1"])
+    drive.feed(Kind.TIMER_FIRED, "sleep:1").done("charge:1")
+    assert drive.undo_all() == ["charge:1", "reserve:1"]
+
+
+async def stubborn_task_in_a_block(ctx: WorkflowContext) -> None:
+    async with saga(ctx):
+        asyncio.create_task(never_ends(ctx))  # noqa: RUF006
+        await plain(ctx)
+        raise ValueError("no")
+
+
+def test_a_task_that_swallows_cancellations_does_not_hold_up_a_block() -> None:
+    drive = Drive(stubborn_task_in_a_block).done("reserve:1", "plain:1")
+    assert drive.open == ["never:2", "undo reserve:1:1"]
+    drive.done("undo reserve:1:1")
+    assert _said(drive.instance.outcome) == ("failed", None, "no")
+
+
+async def left_by_another_task(ctx: WorkflowContext) -> None:
+    stack = contextlib.AsyncExitStack()
+    await stack.enter_async_context(saga(ctx))
+    await reserve(ctx, "a")
+
+    async def leave() -> None:
+        async with stack:
+            raise ValueError("no")
+
+    await asyncio.create_task(leave())
+
+
+def test_a_block_can_be_left_by_a_task_that_it_created() -> None:
+    assert Drive(left_by_another_task).done("reserve:1").undo_all() == ["reserve:1"]
+
+
+async def nothing_to_undo_in_a_block(ctx: WorkflowContext) -> str:
+    task = None
+    try:
+        async with saga(ctx):
+            task = asyncio.create_task(plain(ctx))
+            await asyncio.sleep(0)
+            raise ValueError("no")
+    except ValueError:
+        return str(task and task.cancelled())
+
+
+def test_a_block_cancels_its_tasks_even_if_nothing_is_to_be_undone() -> None:
+    drive = Drive(nothing_to_undo_in_a_block)
+    assert _said(drive.instance.outcome) == ("completed", b'"True"', None)
+
+
+async def gives_up_something_else_in_a_block(ctx: WorkflowContext) -> str:
+    async def kept() -> None:
+        instance = ctx._instance
+        await instance.perform(Kept(instance.run.next_id("kept"), instance.at, plain._definition, b"{}", None, None))
+
+    try:
+        async with saga(ctx):
+            task = asyncio.create_task(kept())
+            if (await plain(ctx)) == 1:
+                await reserve(ctx, "a")
+            task.cancel()
+            raise ValueError("no")
+    except ValueError:
+        await wait_event(ctx, "how")
+    return "fine"
+
+
+def test_a_block_waits_for_what_has_no_undo_only_if_something_is_undone() -> None:
+    drive = Drive(gives_up_something_else_in_a_block).done("plain:1")
+    assert drive.open == ["kept:1", "how:1"]
+    drive = Drive(gives_up_something_else_in_a_block).done("plain:1", result=b"1").done("reserve:1")
+    assert drive.open == ["kept:1"]
+    drive.feed(Kind.ACTIVITY_COMPLETED, "kept:1", b"1").done("undo reserve:1:1")
+    assert drive.open == ["how:1"]
+
+
+def test_a_run_whose_block_did_not_wait_keeps_to_that() -> None:
+    """As older versions did it: undone at once, and what completes later is owed by the surrounding scope."""
+    drive = Drive(siblings_in_a_block).done("reserve:1").fail("plain:1")
+    marks = [entry for entry in drive.history if entry.kind == Kind.PATCHED]
+    assert [mark.op for mark in marks] == ["(saga blocks wait)"]
+    assert replay(drive._new(), drive.history).patches == {}, "it is no change of the user's code"
+    old = Drive(siblings_in_a_block)
+    old.instance.evict()
+    old.history = [entry for entry in drive.history if entry not in marks]
+    old.instance = old._new()
+    old.instance.replay(old.history)
+    old.instance.reconcile({})
+    assert old.open == ["charge:1", "undo reserve:1:1"]
+    old.done("undo reserve:1:1", "charge:1")
+    assert old.open == ["plain:2", "charge:2"]
+    assert old.done("charge:2", "plain:2").status == "completed"
 
 
 # --- undos that fail for good ----------------------------------------------------------------------------------------
@@ -540,6 +759,30 @@ def test_an_endless_workflow_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drive.open == ["charge:1"]
     assert not drive.last.sent
     assert drive.done("charge:1").undo_all() == ["charge:1", "reserve:1"]
+    assert "endless loop" in str(_said(drive.instance.outcome))
+
+
+async def endless_beside_a_block(ctx: WorkflowContext) -> None:
+    call = asyncio.create_task(plain(ctx))
+
+    async def spin() -> None:
+        await asyncio.wait([call])
+        while True:
+            await send_event(ctx, "again", "loop")
+            await asyncio.sleep(0)
+
+    asyncio.create_task(spin())  # noqa: RUF006
+    async with saga(ctx):
+        await reserve(ctx, "a")
+        await asyncio.gather(charge(ctx, 1), asyncio.shield(call))
+
+
+def test_a_block_fails_in_the_step_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romancy.core.budget.MAX_COMMANDS", 50)
+    drive = Drive(endless_beside_a_block).done("reserve:1").fail("plain:1")
+    assert (drive.status, drive.open) == ("compensating", ["charge:1"])
+    drive.done("charge:1")
+    assert drive.undo_all() == ["charge:1", "reserve:1"]
     assert "endless loop" in str(_said(drive.instance.outcome))
 
 

@@ -8,8 +8,9 @@ from typing import Any, ParamSpec
 
 from romancy.api.activity import Activity, settings_of
 from romancy.api.context import WorkflowContext, instance_of
-from romancy.core.compensation import Compensation, Scope, compensation_of, current_scope
+from romancy.core.compensation import Compensation, compensation_of
 from romancy.core.instance import Instance
+from romancy.core.scope import Scope, current_scope
 
 P = ParamSpec("P")
 
@@ -34,6 +35,9 @@ def compensate(ctx: WorkflowContext, undo: Activity[P, Any], /, *args: P.args, *
 
 class saga:
     """A block that is undone as a whole: if an exception leaves it, its undos run before the exception goes on.
+
+    Before that, tasks that were created in the block are cancelled. They are waited for, and so are children and calls
+    with an undo that were given up.
 
     If the block ends normally, its undos belong to the surrounding block, or to the workflow.
 

@@ -10,6 +10,7 @@ if it does not, `divergence` reports it.
     open_operations.py  what its code waits for
     replay.py      runs a history through the current code, to see where it leads
     compensation.py what an instance owes to undo, and how that is undone
+    scope.py       the `saga` blocks of a workflow
     body.py        runs the user's function, from its input to its result
     loop.py        the deterministic event loop the code runs on
     anyio_backend.py makes anyio deterministic on that loop

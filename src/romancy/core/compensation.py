@@ -7,23 +7,21 @@ activity calls like any other. An instance has a `Compensation` once it calls so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from romancy.core.failure import Failure
 from romancy.core.loop import WorkflowLoop
 from romancy.core.open_operations import OpenOperations
-from romancy.core.operations import Hold, Operation, Scope, Undo, UndoableCall, UndoCall, undo_name
+from romancy.core.operations import Hold, Operation, Undo, UndoableCall, UndoCall, undo_name
 from romancy.core.outcome import Outcome
+from romancy.core.patches import BLOCKS_WAIT
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
 from romancy.core.run import Run
+from romancy.core.scope import Scope, current_scope
 from romancy.errors import CompensationFailed, NonDeterminismError
-
-current_scope: ContextVar[Scope] = ContextVar("romancy.scope")
-"""The innermost `saga` block, in each task of a workflow; not set outside of all blocks."""
 
 
 class News(NamedTuple):
@@ -32,6 +30,13 @@ class News(NamedTuple):
     outcome: str
     owed: tuple[str, ...]
     failed: tuple[str, ...] = ()
+
+
+class _Left(NamedTuple):
+    """A block that failed, and the task that leaves it."""
+
+    scope: Scope
+    by: asyncio.Task[Any] | None
 
 
 class _Instance(Protocol):
@@ -46,6 +51,7 @@ class _Instance(Protocol):
 
     def perform(self, operation: Operation) -> Any: ...
     def check_alive(self) -> None: ...
+    def patched(self, change: str) -> bool: ...
     def withdraw(self, op: str) -> None: ...
     def silence(self, tasks: Sequence[asyncio.Task[Any]]) -> None: ...
     @property
@@ -64,6 +70,8 @@ class Compensation:
         """Undos of what a fork has from its original, which owes them. They only count while the copied part is fed:
         there, the code took the same turns."""
         self._blocks: set[asyncio.Task[None]] = set()
+        self._left: dict[_Left, asyncio.Future[None]] = {}
+        """Blocks that are undone once everything that was begun in them has ended."""
         self._pause: asyncio.Future[None] | None = None
         self.is_unwinding = False
         """The workflow's code has ended, and what it did is undone."""
@@ -183,17 +191,23 @@ class Compensation:
         await self._pause
         await self._undo([undo for undo in reversed(self._owed) if self._will_be_tried(undo)])
 
-    def go_on(self) -> bool:
-        """After an activation: let undoing begin if nothing else is in progress. Return whether the code can run on."""
+    def go_on(self) -> None:
+        """After an activation: let undoing begin where nothing else is in progress."""
+        while not self._instance.loop.halted and (pause := self._take_pause()) is not None:
+            self._instance.loop.run(pause.set_result, None)
+
+    def _take_pause(self) -> asyncio.Future[None] | None:
+        for left in self._left:
+            if self._has_ended(left):
+                return self._left.pop(left)
         if self._pause is None or any(op.given_up for op in self._instance.ops.values()):
-            return False
+            return None
         if self._others:
             if not self._instance.waits_for_good:
-                return False
+                return None
             self._instance.silence(self._others)  # they were cancelled, and wait for events all the same
         pause, self._pause = self._pause, None
-        self._instance.loop.run(pause.set_result, None)
-        return True
+        return pause
 
     @property
     def _others(self) -> list[asyncio.Task[Any]]:
@@ -203,17 +217,54 @@ class Compensation:
         """Undo what is owed in place of code that can't go on, and was closed."""
         self.outcome, self.unsent = outcome, None
         self._blocks.clear()
+        self._left.clear()
         await self.unwind(is_failed=True)
         return b""
 
     async def undo_block(self, scope: Scope) -> None:
-        """Undo a block that failed. A cancellation that comes meanwhile is raised afterwards."""
+        """Undo a block that failed. A cancellation that comes meanwhile is raised afterwards.
+
+        First, its tasks are cancelled, and they and all that was given up in it are waited for. Older versions did not
+        wait. A run that was undone in that way keeps to it.
+        """
+        self._instance.check_alive()
+        left = _Left(scope, asyncio.current_task())
+        if not self._has_ended(left) and self._instance.patched(BLOCKS_WAIT):
+            self._left[left] = self._instance.loop.create_future()
+            for task in self._tasks_of(left):
+                if task not in self._blocks:
+                    task.cancel()
+            await self._undo_shielded(self._undo_later(left, self._left[left]))
+        elif undos := self._close(scope):
+            await self._undo_shielded(self._undo(undos))
+
+    def _has_ended(self, left: _Left) -> bool:
+        """Whether what was begun in a block is over. Tasks that were cancelled and wait for events do not count."""
+        ops, scope = self._instance.ops, left.scope
+        is_due = any(undo.scope.responsible is scope for undo in self._counted) or any(
+            isinstance(op, UndoableCall) and _is_in(op.scope, scope) for op in ops.values()
+        )
+        if is_due and any(op.given_up and _is_in(op.scope, scope) for op in ops.values()):
+            return False
+        return not self._tasks_of(left) or (left in self._left and self._instance.waits_for_good)
+
+    def _tasks_of(self, left: _Left) -> list[asyncio.Task[Any]]:
+        tasks = self._instance.loop.tasks.values()
+        return [task for task in tasks if task is not left.by and _is_in(task.scope, left.scope)]
+
+    def _close(self, scope: Scope) -> list[Undo]:
+        """Return what a block owes, the last one first. What comes later is owed by the surrounding one."""
         undos = [undo for undo in reversed(self._owed) if undo.scope.responsible is scope]
         scope.is_closed = True
-        if not undos:
-            return
-        self._instance.check_alive()
-        task = self._instance.loop.create_task(self._undo(undos))
+        return undos
+
+    async def _undo_later(self, left: _Left, pause: asyncio.Future[None]) -> None:
+        await pause
+        await self._undo(self._close(left.scope))
+
+    async def _undo_shielded(self, undoing: Coroutine[Any, Any, None]) -> None:
+        """Undo a block in a task of its own, which nothing interrupts."""
+        task = self._instance.loop.create_task(undoing)
         self._blocks.add(task)
         task.add_done_callback(self._blocks.discard)
         interruption: asyncio.CancelledError | None = None
@@ -264,6 +315,10 @@ class Compensation:
         """Return what happened since the last call."""
         news, self._news = self._news, []
         return news
+
+
+def _is_in(scope: Scope | None, block: Scope) -> bool:
+    return scope is not None and scope.is_in(block)
 
 
 def compensation_of(instance: _Instance) -> Compensation:

@@ -32,7 +32,7 @@ from romancy.core.offspring import Offspring, note_sent, with_child
 from romancy.core.open_operations import NONE_OPENED, OpenOperations
 from romancy.core.operations import ChildCall, Operation, OperationFuture, Timer, user_line
 from romancy.core.outcome import Asked, Outcome, ending
-from romancy.core.patches import Patches, is_to_mark, without_patches
+from romancy.core.patches import Patches, is_to_mark, own_marks, without_patches
 from romancy.core.published import Published
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.run import TOO_LONG, Run
@@ -222,15 +222,19 @@ class Instance:
         entries, sent, emitted = len(self._entries), len(self._sent), len(self.emitted)
         try:
             self.loop.run(first, *args)
+            if self.compensation is not None:
+                self.compensation.go_on()
         except WorkflowStuck as stuck:
             self._stuck = stuck
         if self._fault is not None:
             raise self._fault from None
         assert self._root is not None
         if self._stuck is not None:
-            # Drop everything an endless activation asked for: it can be very much.
-            self.length -= len(self._entries) - entries
-            self._entries, self._sent, self.emitted = self._entries[:entries], self._sent[:sent], self.emitted[:emitted]
+            # Drop everything the code of an endless activation asked for: it can be very much.
+            kept = own_marks(self._entries[entries:])
+            self.length -= len(self._entries) - entries - len(kept)
+            self._entries = [*self._entries[:entries], *kept]
+            self._sent, self.emitted = self._sent[:sent], self.emitted[:emitted]
             self._end(Outcome("failed", error=failures.capture(self._stuck)))
         elif self.compensation is not None and self.compensation.unsent is not None:
             raise self.compensation.unsent
@@ -238,11 +242,7 @@ class Instance:
             self._see_whether_it_ended()
 
     def _see_whether_it_ended(self) -> None:
-        if self.compensation is not None and self.compensation.go_on() and self._fault is not None:
-            raise self._fault from None
-        root = self._root
-        assert root is not None
-        if root.done():
+        if (root := self._root) is not None and root.done():
             self._finish(self._outcome_of(root))
         elif not self.ops or (len(self.ops) == 1 and self.run.timeout_id in self.ops):
             self._end(Outcome("failed", error=failures.capture(idle(self.id))))
@@ -260,6 +260,7 @@ class Instance:
             self._root = self.loop.create_root(compensation.take_over(outcome), self.id, self._context)
 
         self.loop.run(begin)
+        compensation.go_on()
         self._see_whether_it_ended()
 
     def silence(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -310,8 +311,7 @@ class Instance:
             asked.publication = self.published.take(self.created_at)
         if self.offspring is not None:
             self.offspring.take(asked, ops)
-        if self.emitted:
-            asked.emitted, self.emitted = self.emitted, ()
+        asked.emitted, self.emitted = self.emitted, ()
         if ops.given_up:
             asked.given_up = ops.take_given_up()
         self._taken = self._activation
@@ -344,7 +344,7 @@ class Instance:
         future = operation.future = OperationFuture(self, operation.id)
         self.ops.open(operation)
         if operation.stays_open:
-            operation.activation = self._activation
+            operation.note_origin(self._activation)
             if isinstance(operation, ChildCall):
                 self.offspring = with_child(self.offspring, operation)
         return future
@@ -496,5 +496,5 @@ class Instance:
     @property
     def _unfinished(self) -> list[asyncio.Task[Any]]:
         """The tasks of the code that have not ended, oldest first."""
-        tasks = list(self.loop.tasks.values())
+        tasks: list[asyncio.Task[Any]] = [*self.loop.tasks.values()]
         return tasks if self._root is None or self._root.done() else [self._root, *tasks]

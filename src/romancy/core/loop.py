@@ -20,6 +20,7 @@ from zlib import crc32
 
 from romancy.core import anyio_backend, budget
 from romancy.core.culprits import Tag, blame_limit
+from romancy.core.scope import current_scope
 from romancy.errors import IOInWorkflow, WorkflowStuck
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ MAX_CALLBACKS = 1_000_000
 
 # Shared by the many loops that only wait, and never changed.
 _NOTHING: deque[asyncio.Handle] = deque(maxlen=0)
-_NO_TASKS: dict[int, asyncio.Task[Any]] = {}
+_NO_TASKS: dict[int, NumberedTask[Any]] = {}
 _NO_GENERATORS: list[AsyncGenerator[Any, Any]] = []
 
 
@@ -85,9 +86,12 @@ class NumberedFuture(asyncio.Future[T]):
 class NumberedTask(asyncio.Task[T]):
     """Hashes by creation order, because `TaskGroup` and `asyncio.wait` keep tasks in sets and iterate over them."""
 
-    __slots__ = ("_number",)
+    __slots__ = ("_number", "scope")
 
     def __init__(self, coro: Coroutine[Any, Any, T], *, loop: WorkflowLoop, **options: Any) -> None:
+        context: Context | None = options.get("context")
+        self.scope = current_scope.get(None) if context is None else context.get(current_scope)
+        """The innermost `saga` block in which it was created. The task itself may enter others."""
         # asyncio adds every new task to one process-wide set. Small equal hashes from thousands of instances would
         # make that set slow, so the task hashes by its address until it is removed from the set.
         self._number = object.__hash__(self)

@@ -7,8 +7,13 @@ that has not been fed its last entry yet is no longer replaying.
 
 from __future__ import annotations
 
-from romancy.core.history import Kind, Marks
+from collections.abc import Sequence
+from dataclasses import replace
 
+from romancy.core.history import Entry, Kind, Marks
+
+BLOCKS_WAIT = "(saga blocks wait)"
+"""A change of Romancy itself: before a `saga` block is undone, what was begun in it is waited for."""
 Patches = dict[str, bool | None]
 """The changes that a run has asked about, and whether it takes their new way.
 
@@ -26,6 +31,14 @@ def is_to_mark(answers: Patches, change: str, marks: Marks | None) -> bool:
     if answers[change] is None:
         answers[change] = True
     return False
+
+
+def own_marks(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the mark of Romancy's own change, if it is among the last entries, with the number of the first of them.
+
+    The way that the instance took there decides how it is undone, whatever else its code asked for.
+    """
+    return [replace(mark, n=entries[0].n) for mark in entries if mark.kind == Kind.PATCHED and mark.op == BLOCKS_WAIT]
 
 
 def without_patches(answers: Patches | None, marks: Marks) -> Patches | None:

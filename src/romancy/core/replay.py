@@ -11,6 +11,7 @@ from romancy.core.model import Status
 from romancy.core.open_operations import OpenOperations
 from romancy.core.operations import ActivityCall, EventWait, Operation
 from romancy.core.outcome import Outcome
+from romancy.core.patches import BLOCKS_WAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ def replay(instance: Instance, entries: Sequence[Entry], *, observe: bool = True
     finally:
         found.status, found.outcome, found.waiting = instance.status, instance.outcome, [*instance.ops.values()]
         answers = instance.patches or {}
-        found.patches = {change: is_new for change, is_new in answers.items() if is_new is not None}
+        found.patches = {
+            change: is_new for change, is_new in answers.items() if is_new is not None and change != BLOCKS_WAIT
+        }
         instance.evict()
     return found
 

@@ -22,7 +22,7 @@ from romancy.core.operations.event_wait import MODELS, EventWait, Group, Groups,
 from romancy.core.operations.operation import About, Answer, Operation, OperationFuture, user_line
 from romancy.core.operations.row import After, Since, Sought, WaitRow
 from romancy.core.operations.timer import Timer
-from romancy.core.operations.undo import Hold, Scope, Undo, UndoableCall, UndoCall, undo_name, undone_by
+from romancy.core.operations.undo import Hold, Undo, UndoableCall, UndoCall, undo_name, undone_by
 
 KINDS: tuple[type[Operation], ...] = (ActivityCall, EventWait, Timer, ChildCall, Hold)
 SETTLED_BY: Mapping[int, type[Operation]] = {entry_kind: kind for kind in KINDS for entry_kind in kind.answers}
@@ -52,7 +52,6 @@ __all__ = [
     "Hold",
     "Operation",
     "OperationFuture",
-    "Scope",
     "Since",
     "Sought",
     "StepCall",

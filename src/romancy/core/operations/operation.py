@@ -21,6 +21,7 @@ from romancy.core.loop import WorkflowLoop
 from romancy.core.model import BUSIEST_FIRST, ReceivedEvent, Status, WaitKind
 from romancy.core.operations.row import WaitRow
 from romancy.core.run import Run
+from romancy.core.scope import Scope, current_scope
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OURS = (
@@ -111,6 +112,8 @@ class Operation:
     future: OperationFuture | None = field(default=None, init=False)
     activation: int = field(default=0, init=False)
     """The number of the activation that opened it. Set where `stays_open`."""
+    scope: Scope | None = field(default=None, init=False)
+    """The innermost `saga` block in which it was opened. Set where `stays_open`."""
     given_up: bool = field(default=False, init=False)
     """The code no longer waits for it, but it is still open."""
 
@@ -130,6 +133,10 @@ class Operation:
     def row(self) -> WaitRow:
         """The row that is stored while it is open."""
         return WaitRow(self.id, self.opened_at, self.due, location=self.location)
+
+    def note_origin(self, activation: int) -> None:
+        """Note where it was opened: in the activation with this number, and in the block of the running code."""
+        self.activation, self.scope = activation, current_scope.get(None)
 
     @property
     def is_endless(self) -> bool:

@@ -15,6 +15,7 @@ from romancy.core.operations.activity import ActivityCall
 from romancy.core.operations.operation import Operation
 from romancy.core.registry import ActivityDefinition
 from romancy.core.retry import RetryPolicy
+from romancy.core.scope import Scope
 
 _PREFIX = "undo "
 
@@ -55,22 +56,6 @@ class UndoableCall(ActivityCall):
         if rule.result is not None:
             values = {rule.result: from_json(result), **values}
         return to_json(values)
-
-
-class Scope:
-    """A `saga` block, or the whole workflow. What is owed in a block that was left is owed by the surrounding one."""
-
-    __slots__ = ("_outer", "is_closed")
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        self._outer, self.is_closed = outer, False
-
-    @property
-    def responsible(self) -> Scope:
-        scope = self
-        while scope.is_closed and scope._outer is not None:
-            scope = scope._outer
-        return scope
 
 
 @dataclass(slots=True, eq=False)
