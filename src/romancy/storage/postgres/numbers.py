@@ -38,7 +38,7 @@ _GREATEST = """SELECT greatest(
 
 
 async def missing(connections: Connections) -> int:
-    """Return how many numbers the server is behind those of the newest event, instance and sink, if more than 0."""
+    """Return how many numbers the server is behind those of the newest event and instance, if more than 0."""
     [(found,)] = await connections.ask("missing_numbers")
     return found
 
