@@ -264,3 +264,14 @@ def test_ten_thousand(romancy, folder: Path) -> None:
     every = romancy("replay", "--all", "--every", "-m", "store:app").stdout
     assert "ok: the code follows 10002 replayed histories" in every
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_it_says_who_waits_for_other_events(romancy, store: Path) -> None:
+    """Their waits are replaced only when they are next loaded."""
+    write(store, OLD.replace('where={"order": order}', "subject=order"))
+    ok, changed = romancy("replay", "--all", "-m", "store:app").stdout.splitlines()
+    assert ok == "ok: the code follows 4 replayed histories"
+    assert changed.startswith("3 replayed instances of 'pay' (such as pay-")
+    assert "wait for other events at 'paid:1' than this code" in changed
+    write(store, OLD.replace('where={"order": order}', 'where={"order": order}, model=dict[str, str], timeout=1000'))
+    assert romancy("replay", "--all", "-m", "store:app").stdout == ok + "\n", "an event wakes them as before"

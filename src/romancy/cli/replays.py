@@ -15,7 +15,7 @@ from romancy.cli.differences import difference, instance_of, waits_of
 from romancy.cli.instance_filters import workflow_option
 from romancy.cli.modules import code_of, module_option, pick
 from romancy.cli.screen import Screen
-from romancy.cli.survey import SAMPLE, Survey
+from romancy.cli.survey import SAMPLE, ChangedWait, Survey
 from romancy.cli.target import Target
 from romancy.cli.target_options import TargetOptions, target_options
 from romancy.cli.words import clean, one_line, plural
@@ -151,6 +151,8 @@ def _show(survey: Survey, workflow: str | None) -> None:
             screen.say(f"{what} has other versions of it, but not this one; keep it until they have ended", "bold red")
         else:
             screen.say(f"{what} has no such workflow", "yellow")
+    for changed in survey.changed_waits:
+        screen.say(_changed(changed), "yellow")
     for change, old in survey.old_ways.items():
         if old.count or not found:  # where the code leaves a history, it is not known what it would ask further on
             screen.say(_old_way(change, old.count, old.is_exact))
@@ -158,6 +160,15 @@ def _show(survey: Survey, workflow: str | None) -> None:
         screen.say(f"no running instance uses {clean(name)!r}, and there is a newer version; you can delete it")
     if found or removed:
         raise click.exceptions.Exit(1)
+
+
+def _changed(changed: ChangedWait) -> str:
+    who = f"{plural(changed.count, 'replayed instance')} of {clean(changed.workflow)!r}"
+    waits = "waits" if changed.count == 1 else "wait"
+    return (
+        f"{who} (such as {clean(changed.example)}) {waits} for other events at {clean(changed.wait)!r} than this code: "
+        "events that fit only the new wait do not wake what waits in the old way"
+    )
 
 
 def _old_way(change: str, count: int, is_exact: bool) -> str:

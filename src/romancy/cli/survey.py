@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from romancy.cli.differences import difference, instance_of
 from romancy.core.inputs import UNBOUND, read_input
 from romancy.core.model import FINAL, Status
+from romancy.core.operations import EventWait
 from romancy.core.registry import WorkflowDefinition
 from romancy.core.replay import Replay, replay
 from romancy.core.versions import bare_name, split_name
@@ -41,6 +42,16 @@ class Difference:
     example: str
     recorded: str
     asked: str
+    count: int = 0
+
+
+@dataclass
+class ChangedWait:
+    """Instances of a workflow that are stored as waiting for other events than the code asks for."""
+
+    workflow: str
+    example: str
+    wait: str
     count: int = 0
 
 
@@ -75,10 +86,16 @@ class Survey:
     _differences: dict[tuple[str, str, str], Difference] = field(default_factory=dict[tuple[str, str, str], Difference])
     _alike: dict[bytes, _Alike] = field(default_factory=dict[bytes, _Alike])
     _changes: set[str] = field(default_factory=set[str])
+    _waits: dict[tuple[str, str], ChangedWait] = field(default_factory=dict[tuple[str, str], ChangedWait])
 
     @property
     def differences(self) -> Sequence[Difference]:
         return sorted(self._differences.values(), key=lambda found: (found.workflow, -found.count))
+
+    @property
+    def changed_waits(self) -> Sequence[ChangedWait]:
+        """Waits that take effect in the new way only when their instances are next loaded."""
+        return sorted(self._waits.values(), key=lambda found: (found.workflow, found.wait))
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -139,6 +156,17 @@ class Survey:
             sides = f"{len(snapshot.fed)} entries", f"{type(error).__name__}: {error}"
         if sides is not None:
             self._differ(snapshot, *sides)
+        else:
+            self._compare_waits(snapshot, found)
+
+    def _compare_waits(self, snapshot: Snapshot, found: Replay) -> None:
+        """Note waits that other code has stored. Until the instance is loaded, only events that fit those wake it."""
+        row = snapshot.row
+        for op in found.waiting:
+            stored = snapshot.sought.get(op.id) if isinstance(op, EventWait) else None
+            if isinstance(op, EventWait) and stored is not None and not op.is_sought_by(stored):
+                changed = self._waits.setdefault((row.workflow, op.id), ChangedWait(row.workflow, row.id, op.id))
+                changed.count += 1
 
     def _differ(self, snapshot: Snapshot, recorded: str, asked: str) -> None:
         row = snapshot.row

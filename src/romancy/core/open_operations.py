@@ -79,7 +79,7 @@ class OpenOperations(dict[str, Operation]):
     def outdated(self, rows: Mapping[str, Sought]) -> list[Operation]:
         """Return the waits that are stored as other code asked for them, with another filter or model."""
         waits = [(self.get(op), row) for op, row in rows.items()]
-        return [op for op, row in waits if isinstance(op, EventWait) and not op.is_sought_by(row)]
+        return [op for op, row in waits if isinstance(op, EventWait) and not op.is_stored_as(row)]
 
     def take_given_up(self) -> Sequence[Operation]:
         """Return what was given up since the last call, and is still open."""

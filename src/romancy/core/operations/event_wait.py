@@ -59,13 +59,15 @@ class EventWait(Operation):
         return (self.spec, self.model_key) if self.since_event is None else None
 
     def is_sought_by(self, row: Sought) -> bool:
-        """Return whether a stored wait finds the events for this one. Other code may have stored it.
+        """Return whether a stored wait is woken by the events for this one. Other code may have stored it."""
+        return row.spec == self.spec and row.has_beginning == (self.since_event is not None)
+
+    def is_stored_as(self, row: Sought) -> bool:
+        """Return whether a stored wait can stay as it is.
 
         One with a beginning of its own is offered events by its id, so another model makes no difference to it.
         """
-        has_beginning = self.since_event is not None
-        is_alike = row.spec == self.spec and row.has_beginning == has_beginning
-        return is_alike and (has_beginning or row.model == self.model_key)
+        return self.is_sought_by(row) and (row.has_beginning or row.model == self.model_key)
 
     @property
     def input(self) -> bytes | None:
