@@ -127,12 +127,9 @@ class Children:
             self._store(step, found.sound, store)
 
     def _store(self, step: Step, calls: Sequence[ChildCall], store: Callable[[], None]) -> None:
-        first = {
-            call.child: call for call in reversed(calls)
-        }  # others of the same id are refused when they are started
-        step.commit.children = [
-            self._start_of(step.resident, call, step.now) for call in calls if first[call.child] is call
-        ]
+        first = {call.child: call for call in reversed(calls)}  # later ones are refused when they are started
+        once = [call for call in calls if first[call.child] is call]
+        step.commit.children = [self._start_of(step.resident, call, step.now) for call in once]
         store()
 
     def _start_of(self, parent: Resident, call: ChildCall, now: int) -> Start:
