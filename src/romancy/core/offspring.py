@@ -54,7 +54,7 @@ class Offspring:
         asked.unstarted = self.unstarted
         asked.asks, self.asks = self.asks, []
         if asked.description is not None or asked.publication is not None:
-            self.early = len(self.opened)  # whoever sees it may send events to children at once
+            self.early = len(self.opened)  # a reader may send events to children at once
         asked.early = [call for call in self.opened[: self.early] if ops.get(call.id) is call]
         self.opened, self.early = [], 0
 

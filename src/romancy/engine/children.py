@@ -294,7 +294,7 @@ def _may_have_old(parent: Resident) -> bool:
 def _is_taken(instance: Instance, call: ChildCall, known: Mapping[str, KnownChild]) -> bool:
     """Return whether the same code started the child by another call. Then to start it again is refused.
 
-    After a retry, whoever started it: its end is not told to this call.
+    After a retry, any other call counts: the end of the child is not told to this one.
     """
     op = known[call.child].op
     return op != call.id and (instance.dropped is not None or instance.run.has_given(op or ""))

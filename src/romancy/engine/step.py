@@ -233,9 +233,7 @@ class Step(Draft):
         commit.description, commit.publication = asked.description, asked.publication
         commit.status = self.instance.status
         if resident.outdated and commit.status in WAITING:
-            commit.status = (
-                "running"  # until its waits are stored again: if the worker dies now, another one must do so
-            )
+            commit.status = "running"  # until its waits are stored again: another worker does so if this one dies
         if self.instance.offspring is not None:
             self._gather_children(asked)
         if self.instance.compensation is not None:

@@ -203,7 +203,7 @@ class Storage(Protocol):
     def propose(self, triggers: Sequence[Trigger]) -> Awaitable[None]:
         """Add those of these triggers whose workflow, in any version, has none for the type. Replace nothing.
 
-        What was taken back from the workflow, in any version, is not added: whoever proposes it may be out of date.
+        What was taken back from the workflow, in any version, is not added: the proposing process may be out of date.
         """
         ...
 
